@@ -24,7 +24,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.store.deliveries import bindings, deliveries
 from ipf.store.inbox import inbox
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.migrate import migrate
@@ -85,7 +85,7 @@ async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
     url = await fresh_url(kind)
     if options.get("tenants"):
         await secure(url, reactor=reactor)
-    options.setdefault("connect_seconds", PATIENCE)
+    options = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE, "tick_seconds": PATIENCE, **options}
     opened = Database(url, reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
     await opened.start()
     return opened

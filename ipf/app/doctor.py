@@ -31,7 +31,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.library.maps import Library
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.row_security import obstacle
 from ipf.vendor_profiles.folder import archives
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +38,10 @@ async def open_databases(settings: Settings, reactor: Any, stack: AsyncExitStack
         urls = DatabaseUrls(settings.db_url, settings.fhir_db_url)
     else:
         urls = await _start_embedded(settings, reactor, stack)
-    await _migrate(urls.inbox, "ipf", "IPF_DB_URL", reactor)
-    await _migrate(urls.fhir, "fhir", "IPF_FHIR_DB_URL", reactor)
+    await _named("IPF_DB_URL", migrate(urls.inbox, "ipf", reactor=reactor))
+    await _named("IPF_FHIR_DB_URL", migrate(urls.fhir, "fhir", reactor=reactor))
     if has_row_security(settings):
-        await secure(urls.fhir, reactor=reactor)
+        await _named("IPF_FHIR_DB_URL", secure(urls.fhir, reactor=reactor))
     return urls
 
 
@@ -60,8 +61,8 @@ async def _start_embedded(settings: Settings, reactor: Any, stack: AsyncExitStac
     return DatabaseUrls(postgres.url("ipf"), postgres.url("fhir"))
 
 
-async def _migrate(url: str, kind: str, variable: str, reactor: Any) -> None:
+async def _named(variable: str, work: Awaitable[object]) -> None:
     try:
-        await migrate(url, kind, reactor=reactor)
+        await work
     except StoreUnreachable as unreachable:
         raise Problem(Category.UNAVAILABLE, f"{variable}: {unreachable.text}: {unreachable.detail}") from unreachable

@@ -86,9 +86,25 @@ async def open_stores(
 
     `process`: name of the process in spans.  `connections`: at most so many to each database.
     """
-    inbox_database, fhir_database = _databases(settings, urls, connections, reactor)
     inbox_notifier = PostgresNotifier(urls.inbox, reactor=reactor)
     fhir_notifier = PostgresNotifier(urls.fhir, reactor=reactor)
+    inbox_database = Database(
+        urls.inbox,
+        reactor=reactor,
+        size=connections,
+        statements=INBOX_STATEMENTS,
+        application_name="ipf-inbox",
+        left=inbox_notifier.reconnect,
+    )
+    fhir_database = Database(
+        urls.fhir,
+        reactor=reactor,
+        size=connections,
+        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
+        application_name="ipf-fhir",
+        tenants=has_row_security(settings),
+        left=fhir_notifier.reconnect,
+    )
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
         await part.start()
         stack.push_async_callback(part.close)
@@ -107,21 +123,6 @@ async def open_stores(
         MatchingIndex(partial(deferLater, reactor, 0.0)),
         spans,
     )
-
-
-def _databases(settings: Settings, urls: DatabaseUrls, connections: int, reactor: Any) -> tuple[Database, Database]:
-    inbox = Database(
-        urls.inbox, reactor=reactor, size=connections, statements=INBOX_STATEMENTS, application_name="ipf-inbox"
-    )
-    fhir = Database(
-        urls.fhir,
-        reactor=reactor,
-        size=connections,
-        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
-        application_name="ipf-fhir",
-        tenants=has_row_security(settings),
-    )
-    return inbox, fhir
 
 
 def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **more: Any) -> AuditLog | None:

@@ -1,11 +1,9 @@
 """One connection to PostgreSQL; every driver error becomes a `Problem`.
 
-Additions to txpostgres: a connection that dies while idle is reported through `lost`; a statement is never cancelled,
-only the wait for it, because a cancelled one leaves the connection unusable; connecting has a time limit; the server's
-name is resolved by the reactor's resolver, not in the reactor's thread.
+A connection that dies while idle is reported through `lost`; a statement is never cancelled,
+only the wait for it, because a cancelled one leaves the connection unusable.
 
-Sources: https://www.postgresql.org/docs/current/errcodes-appendix.html,
-https://www.postgresql.org/docs/current/libpq-connect.html
+Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.extensions import make_dsn, parse_dsn
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -22,7 +19,8 @@ from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.store.postgres.driver import PsycopgConnection, Row
-from ipf.store.postgres.quoting import Statement, script
+from ipf.store.postgres.hosts import Host
+from ipf.store.postgres.quoting import Statement
 
 T = TypeVar("T")
 log = Logger()
@@ -38,22 +36,25 @@ _REASONS = {
     "57P03": ": it is starting up",
     "25006": ": it only reads, as a standby does",
 }
-_QUOTING = "SET standard_conforming_strings = on"
-_SOCKET = {
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 8000,
-}
+_ONLY_READS = "25006"
 
 
 class Connection:
-    """A connection of the pool.  One statement string at a time; `lent` belongs to the pool."""
+    """A connection to `host`.  One statement string at a time; `lent` belongs to the pool.
+
+    `only_reads`: its server refused to write, as a standby does.
+    """
 
     def __init__(
-        self, driver: PsycopgConnection, reactor: Any, statement_seconds: float, lost: Callable[[Connection], None]
+        self,
+        driver: PsycopgConnection,
+        reactor: Any,
+        statement_seconds: float,
+        lost: Callable[[Connection], None],
+        host: Host,
     ) -> None:
+        self.host = host
+        self.only_reads = False
         self._driver = driver
         self._reactor = reactor
         self._statement_seconds = statement_seconds
@@ -80,11 +81,11 @@ class Connection:
     @property
     def backend(self) -> int:
         """Process id of the server process."""
-        return int(self._driver.get_backend_pid())
+        return self._driver.backend
 
     def notified(self, observer: Callable[[int, str], None]) -> None:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
-        self._driver.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
+        self._driver.notified = observer
 
     def has_prepared(self, name: str) -> bool:
         """Whether this statement is prepared on this connection."""
@@ -122,6 +123,7 @@ class Connection:
         running, self._running = self._running, None
         ended, self._ended = self._ended, None
         if isinstance(result, BaseException):
+            self.only_reads = getattr(result, "pgcode", None) == _ONLY_READS
             result = self._problem(result)
             if isinstance(result, StoreUnreachable):
                 self._died()
@@ -193,70 +195,6 @@ def category_of(error: psycopg2.Error) -> Problem:
     defect = error.diag.message_primary if code.startswith("42") else None  # names of our schema, never values
     where = ", ".join(name for name in (error.diag.table_name, error.diag.constraint_name, defect) if name)
     return Problem(Category.INTERNAL, f"the store refused a statement (SQLSTATE {code}{': ' + where if where else ''})")
-
-
-async def connect(
-    url: str,
-    *,
-    reactor: Any,
-    greeting: str = "",
-    connect_seconds: float = 3.0,
-    statement_seconds: float = 60.0,
-    lost: Callable[[Connection], None] = lambda connection: None,
-) -> Connection:
-    """Open a connection and run `greeting` on it, within `connect_seconds`; StoreUnreachable otherwise."""
-    driver = PsycopgConnection(reactor)
-    connection = Connection(driver, reactor, statement_seconds, lost)
-    try:
-        dsn = await _resolved(url, reactor)
-        connecting: Deferred[Any] = driver.connect(dsn)
-    except Exception as error:  # a URL that cannot be read, a host that has no address
-        raise StoreUnreachable(detail=_reason(error)) from error
-    late = False
-
-    def give_up() -> None:
-        nonlocal late
-        late = True
-        driver.close()
-
-    timer = reactor.callLater(connect_seconds, give_up)
-    try:
-        await connecting
-        await connection.run(script(_QUOTING, greeting))
-        driver.check_quoting()
-    except Problem:
-        connection.close()
-        raise
-    except Exception as error:  # any error of the driver while connecting
-        _abandon(driver)
-        raise StoreUnreachable(detail=f"no answer within {connect_seconds:g} s" if late else _reason(error)) from error
-    finally:
-        if timer.active():
-            timer.cancel()
-    return connection
-
-
-def _reason(error: Exception) -> str:
-    """The driver's reason for a failed connection, on one line, without the URL, which may hold a password."""
-    if isinstance(error, psycopg2.ProgrammingError):
-        return "the URL of the database cannot be read"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _abandon(driver: PsycopgConnection) -> None:
-    if driver.pollable() is not None:
-        driver.close()
-
-
-async def _resolved(url: str, reactor: Any) -> str:
-    """The connection string with the server's address, resolved outside the reactor's thread."""
-    parts = parse_dsn(url)
-    host = parts.get("host", "")
-    if "@" in host:
-        raise OSError("the URL of the database has an @ in its host; in a user name or password it is written %40")
-    if host and not host.startswith("/") and "," not in host and "hostaddr" not in parts:
-        parts["hostaddr"] = await reactor.resolve(host)
-    return str(make_dsn(**{"client_encoding": "UTF8", **_SOCKET, **parts}))
 
 
 def shielded(work: Coroutine[Any, Any, T]) -> Deferred[T]:

@@ -8,7 +8,9 @@ Cancelling a caller (an HTTP client hangs up) does not disturb a connection: a s
 then the transaction is rolled back unless it was committed.  `transact` always runs to its end.
 
 When the server goes away the pool drops every connection, and callers fail at once instead of queueing.  The pool tries
-to connect every `RECONNECT_SECONDS`.  Nothing here survives a crash: all durable state is in the server.
+to connect every `RECONNECT_SECONDS`.  A server that hangs (`probe.py`), or only reads where the connection string asks
+for one that writes, counts as gone.  All connections of a pool are to one server: when one was opened to another, the
+rest is dropped.  Nothing here survives a crash: all durable state is in the server.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.store.postgres.connection import Connection, connect, shielded
+from ipf.store.postgres.connect import connect
+from ipf.store.postgres.connection import Connection, shielded
 from ipf.store.postgres.driver import Row
+from ipf.store.postgres.hosts import Host
 from ipf.store.postgres.prepared import DynamicStatement, StatementCache
+from ipf.store.postgres.probe import TICK_SECONDS, Probe
 from ipf.store.postgres.quoting import Statement, literal, script
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
 from ipf.store.postgres.tenant_scope import (
@@ -43,6 +48,7 @@ T = TypeVar("T")
 log = Logger()
 
 RECONNECT_SECONDS = 0.25
+WAIT_SECONDS = 10.0
 
 SETTINGS: Mapping[str, str] = {
     "synchronous_commit": "on",
@@ -64,9 +70,10 @@ class Database:
     """A pool of at most `size` connections to one database, lent in order of request.
 
     `statements` are prepared on each connection.  `settings` adds to or replaces `SETTINGS`.  `connect_seconds` bounds
-    one attempt to connect, `statement_seconds` one statement (a server that hangs counts as gone).  `tenants`: its
-    connections use the role that sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the
-    database for it.
+    one attempt to connect (`connect.py`), `wait_seconds` the wait for a free connection, `statement_seconds` one
+    statement, and three times `tick_seconds` the silence of the server.  `tenants`: its connections use the role that
+    sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the database for it.  `left`: called
+    when the pool leaves a server that still holds its sockets, for connections that others have there.
     """
 
     def __init__(
@@ -78,9 +85,12 @@ class Database:
         statements: Sequence[Statement] = (),
         settings: Mapping[str, str] | None = None,
         application_name: str = "ipf",
-        connect_seconds: float = 3.0,
+        connect_seconds: float | None = None,
+        wait_seconds: float = WAIT_SECONDS,
         statement_seconds: float = 60.0,
+        tick_seconds: float = TICK_SECONDS,
         tenants: bool = False,
+        left: Callable[[], None] = lambda: None,
     ) -> None:
         self.url = url
         self.has_row_security = tenants
@@ -94,7 +104,11 @@ class Database:
         begin = (SET_ROLE, SET_TENANT.prepare(), TENANT_NUMBER.prepare()) if tenants else ()
         self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._connect_seconds = connect_seconds
+        self._wait_seconds = wait_seconds
         self._statement_seconds = statement_seconds
+        self._left = left
+        self._host: Host | None = None
+        self._probe = Probe(reactor, self._hung, tick_seconds)
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
@@ -125,7 +139,7 @@ class Database:
                 self._drop(connection)
         self._fail_waiting(StoreUnreachable("the store is closed"))
         for opening in list(self._opening):
-            await opening
+            opening.cancel()
         busy = [connection.settled() for connection in list(self._all)]
         limit = self._reactor.callLater(patience, self._drop_all)
         for settled in busy:
@@ -133,8 +147,7 @@ class Database:
         if limit.active():
             limit.cancel()
         self._drop_all()
-        if self._reserved is not None:
-            self._reserved.close()
+        self._probe.stop()
 
     @property
     def reachable(self) -> bool:
@@ -232,6 +245,8 @@ class Database:
                 if self._closed or self._down:
                     raise StoreUnreachable()
                 self._reserved = await self._connected()
+            if self._closed:
+                self._reserved.close()
             return await self._reserved.run(sql)
         finally:
             self._reserved_lock.release()
@@ -273,7 +288,13 @@ class Database:
         waiting: Deferred[Connection] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
         self._open_more()
-        return await waiting
+        if not waiting.called:
+            waiting.addTimeout(self._wait_seconds, self._reactor)
+        try:
+            return await waiting
+        except TimeoutError:
+            text = f"no connection to the store was free within {self._wait_seconds:g} s"
+            raise StoreUnreachable(text) from None
 
     def _has_room(self) -> bool:
         return len(self._all) + len(self._opening) < self._size
@@ -295,6 +316,8 @@ class Database:
     def _drop_all(self) -> None:
         for connection in list(self._all):
             self._drop(connection)
+        if self._reserved is not None:
+            self._reserved.close()
 
     def _drop(self, connection: Connection) -> None:
         self._all.discard(connection)
@@ -314,9 +337,15 @@ class Database:
     async def _open(self) -> bool:
         try:
             connection = await self._connected()
+        except CancelledError:
+            return False
         except Problem as problem:
             self._server_gone(problem)
             return False
+        if self._host != connection.host:
+            self._drop_all()
+            self._host = connection.host
+        self._probe.watch(connection.host)
         if self._down:
             text = "event=store_back database={database} the store can be reached again"
             log.info(text, event="store_back", database=self._name)
@@ -338,14 +367,31 @@ class Database:
             connect_seconds=self._connect_seconds,
             statement_seconds=self._statement_seconds,
             lost=self._lost,
+            first=self._host,
         )
 
     def _lost(self, connection: Connection) -> None:
         """A connection died; only an idle one is not noticed by its borrower."""
-        if connection in self._idle:
+        if connection.only_reads and connection.host.must_be_writable and connection.host == self._host:
+            self._leave(StoreUnreachable(detail=f"{connection.host.label} only reads"))
+        elif connection in self._idle:
             self._drop(connection)
 
-    def _server_gone(self, problem: Problem) -> None:
+    def _hung(self) -> None:
+        text = "event=store_hung database={database} the server has not answered for {seconds} s"
+        log.warn(text, event="store_hung", database=self._name, seconds=self._probe.seconds)
+        self._leave(StoreUnreachable("the store does not answer", f"no answer for {self._probe.seconds:g} s"))
+
+    def _leave(self, problem: StoreUnreachable) -> None:
+        """Drop every connection to a server that cannot be used; running statements and callers fail now."""
+        self._probe.stop()
+        for opening in list(self._opening):
+            opening.cancel()
+        self._server_gone(problem, wait=0.0, at_once=True)
+        self._drop_all()
+        self._left()
+
+    def _server_gone(self, problem: Problem, wait: float = RECONNECT_SECONDS, at_once: bool = False) -> None:
         if not self._down and not self._closed:
             log.warn(
                 "event=store_unreachable database={database} reason={reason}",
@@ -353,11 +399,12 @@ class Database:
                 database=self._name,
                 reason=getattr(problem, "detail", problem.text),
             )
-        if not any(connection.alive for connection in self._all):
+        if at_once or not any(connection.alive for connection in self._all):
             self._down = True
+            self._probe.stop()
             self._fail_waiting(problem if isinstance(problem, StoreUnreachable) else StoreUnreachable(problem.text))
         if not self._closed and (self._reconnecting is None or not self._reconnecting.active()):
-            self._reconnecting = self._reactor.callLater(RECONNECT_SECONDS, self._reconnect)
+            self._reconnecting = self._reactor.callLater(wait, self._reconnect)
 
     def _reconnect(self) -> None:
         if not self._closed and not self._opening:

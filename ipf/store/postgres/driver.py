@@ -1,10 +1,13 @@
-"""txpostgres with a connection that stays registered with the reactor.
+"""A psycopg2 connection in the reactor: it connects, runs one query at a time, and passes on NOTIFY.
 
-txpostgres registers a cursor with the reactor for each query: four changes of the poll set, two reactor turns and a
-timer, more than the rest of a query costs this process.  Here the connection stays the reader, and passes on the rows
-within the read that completes them.  Connecting, closing and NOTIFY are those of txpostgres.
+The reactor never watches a socket of libpq itself, but a duplicate.  libpq replaces its socket while it connects (next
+address, without TLS after a refusal) and closes it when the server is gone; a poll set must not hold a closed
+descriptor, whose number may be reused.  While connecting each wait has a duplicate of its own.
 
-Source: https://www.psycopg.org/docs/advanced.html#asynchronous-support
+A connected one stays the reader, and passes on the rows within the read that completes them.
+
+Source: https://www.psycopg.org/docs/advanced.html#asynchronous-support,
+https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PQCONNECTSTARTPARAMS
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from typing import Any
 import psycopg2
 from psycopg2.extensions import POLL_OK, POLL_WRITE, quote_ident
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionLost
+from twisted.internet.error import ConnectionAborted, ConnectionLost
+from twisted.internet.interfaces import IReadWriteDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from txpostgres import txpostgres
+from zope.interface import implementer
 
 from ipf.errors import StoreUnreachable
 
@@ -30,37 +34,98 @@ Done = Callable[[list[Row] | BaseException], None]
 """Takes the rows of the last statement, or the error.  Called exactly once."""
 
 
-class PsycopgConnection(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
-    """A connection whose queries end in a callback.  `died` is called when it is lost while nothing runs."""
+@implementer(IReadWriteDescriptor)
+class _Watch:
+    """A duplicate of a socket in the poll set, until `end`."""
 
-    died: Callable[[], None] = staticmethod(lambda: None)
-    _watched = -1
-    _cursor: Any = None
-    _done: Done | None = None
+    def __init__(self, reactor: Any, socket: int, readable: Callable[[], None], writable: Callable[[], None],
+                 lost: Callable[[], None]) -> None:  # fmt: skip
+        self._reactor = reactor
+        self._descriptor = os.dup(socket)
+        self._readable = readable
+        self._writable = writable
+        self._lost = lost
+        self._ended = False
 
-    def connect(self, dsn: str) -> Deferred[Any]:
-        """See txpostgres.  Afterwards the reactor watches a duplicate of the socket.
+    def read(self) -> None:
+        """Call `readable` from now on."""
+        self._reactor.addReader(self)
 
-        libpq closes its socket as soon as the server is gone, and a poll set must not hold a closed descriptor, whose
-        number may be reused.
-        """
-        connecting: Deferred[Any] = super().connect(dsn)
-        return connecting.addCallback(self._watch)
+    def write(self) -> None:
+        """Call `writable` once."""
+        self._reactor.addWriter(self)
 
-    def _watch(self, connected: Any) -> Any:
-        self.reactor.removeReader(self)
-        self._watched = os.dup(self._connection.fileno())
-        self.reactor.addReader(self)
-        return connected
+    def end(self) -> None:
+        """Leave the poll set and close the duplicate."""
+        if not self._ended:
+            self._ended = True
+            self._reactor.removeReader(self)
+            self._reactor.removeWriter(self)
+            os.close(self._descriptor)
 
     def fileno(self) -> int:
-        return self._watched if self._watched >= 0 else int(super().fileno())
+        return self._descriptor
+
+    def logPrefix(self) -> str:
+        return "postgres"
+
+    def doRead(self) -> None:
+        if not self._ended:
+            self._readable()
+
+    def doWrite(self) -> None:
+        if not self._ended:
+            self._reactor.removeWriter(self)
+            self._writable()
+
+    def connectionLost(self, reason: Failure) -> None:
+        if not self._ended:
+            self._lost()
+
+
+class PsycopgConnection:
+    """`died` is called when the connection is lost while nothing runs, `notified` for each NOTIFY (sender, payload)."""
+
+    def __init__(self, reactor: Any) -> None:
+        self.died: Callable[[], None] = lambda: None
+        self.notified: Callable[[int, str], None] = lambda backend, payload: None
+        self._reactor = reactor
+        self._connection: Any = None
+        self._connecting: Deferred[None] | None = None
+        self._watch: _Watch | None = None
+        self._cursor: Any = None
+        self._done: Done | None = None
+        self._closed = False
+
+    def connect(self, dsn: str) -> Deferred[None]:
+        """Connect; psycopg2.Error or OSError when that fails, ConnectionAborted after `close`.
+
+        Cancelling the Deferred closes the connection.
+        """
+        connecting = self._connecting = Deferred(self._cancel_connecting)
+        try:
+            self._connection = psycopg2.connect(dsn, async_=True)
+        except psycopg2.Error as error:
+            self._connected(error)
+            return connecting
+        self._go_on_connecting()
+        return connecting
 
     def close(self) -> None:
-        super().close()
-        if self._watched >= 0:
-            os.close(self._watched)
-            self._watched = -1
+        """Close at once.  An attempt to connect, or a query, ends with an error."""
+        self._closed = True
+        self._unwatch()
+        if self._connection is not None:
+            self._connection.close()
+        if self._connecting is not None:
+            self._connected(ConnectionAborted())
+        if self._done is not None:
+            self._end(ConnectionLost())
+
+    @property
+    def backend(self) -> int:
+        """Process id of the server process."""
+        return int(self._connection.get_backend_pid())
 
     def quoted_identifier(self, name: str) -> str:
         """`name` quoted by libpq."""
@@ -83,61 +148,92 @@ class PsycopgConnection(txpostgres.Connection):  # type: ignore[misc]  # txpostg
         self._cursor, self._done = cursor, done
         self._advance(sending=True)
 
-    def doRead(self) -> None:
-        if self._pollingD is not None:
-            super().doRead()
-            return
-        self._advance()
-        if not self._connection.closed:
-            self.checkForNotifies()
+    # -- connecting
 
-    def doWrite(self) -> None:
-        if self._pollingD is not None:
-            super().doWrite()
+    def _go_on_connecting(self) -> None:
+        self._unwatch()
+        try:
+            state = self._connection.poll()
+            if state == POLL_OK:
+                self._watch = self._watched(self._read, self._advance, self._lost)
+                self._watch.read()
+            else:
+                go_on = self._go_on_connecting
+                watch = self._watch = self._watched(go_on, go_on, go_on)
+                watch.write() if state == POLL_WRITE else watch.read()
+                return
+        except (psycopg2.Error, OSError) as error:
+            self._connected(error)
             return
-        self.reactor.removeWriter(self)
-        self._advance()
+        self._connected(None)
 
-    def connectionLost(self, reason: Failure) -> None:
-        if self._pollingD is not None:
-            super().connectionLost(reason)
-        if not self._connection.closed:
-            self._advance()  # libpq reports the reason
+    def _watched(self, readable: Callable[[], None], writable: Callable[[], None], lost: Callable[[], None]) -> _Watch:
+        return _Watch(self._reactor, self._connection.fileno(), readable, writable, lost)
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+
+    def _connected(self, error: Exception | None) -> None:
+        connecting, self._connecting = self._connecting, None
+        assert connecting is not None
+        if error is None:
+            connecting.callback(None)
+        else:
+            self.close()
+            connecting.errback(error)
+
+    def _cancel_connecting(self, _: Deferred[None]) -> None:
+        self._connecting = None
+        self.close()
+
+    # -- connected
+
+    def _read(self) -> None:
+        self._advance()
+        if not self._closed:
+            self._pass_on_notifies()
+
+    def _lost(self) -> None:
+        self._unwatch()  # the reactor would report it again and again
+        self._advance()  # libpq reports the reason
         if self._done is not None:
             self._end(ConnectionLost())
-        elif not self._connection.closed and self._pollingD is None:
+        elif not self._closed:
             self.died()
 
-    def checkForNotifies(self) -> None:
+    def _pass_on_notifies(self) -> None:
         notifies = self._connection.notifies
         if not notifies:
             return
         arrived = notifies[:]
         del notifies[:]
         for notify in arrived:
-            for observer in self.getNotifyObservers():
-                try:
-                    observer(notify)
-                except Exception:
-                    log.failure("a NOTIFY could not be handled")
+            try:
+                self.notified(notify.pid, notify.payload)
+            except Exception:
+                log.failure("a NOTIFY could not be handled")
 
     def _advance(self, sending: bool = False) -> None:
         """Let libpq read or write, and end the query when it is complete."""
+        if self._closed:
+            return
         try:
             state = self._connection.poll()
         except psycopg2.Error as error:
             if self._done is not None:
                 self._end(error)
-            elif self._pollingD is None:
+            else:
                 self.died()
             return
         if state == POLL_OK:
             if sending:  # the result is here already: end later, or queries would nest
-                self.reactor.callLater(0, self._advance)
+                self._reactor.callLater(0, self._advance)
             elif self._done is not None:
                 self._end(self._rows())
-        elif state == POLL_WRITE:
-            self.reactor.addWriter(self)
+        elif state == POLL_WRITE and self._watch is not None:
+            self._watch.write()
 
     def _rows(self) -> list[Row] | BaseException:
         cursor = self._cursor

@@ -36,7 +36,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.quoting import literal
 
 with warnings.catch_warnings():  # it tells root that XDG_RUNTIME_DIR is not set, which concerns nothing here
@@ -285,12 +285,15 @@ class EmbeddedPostgres:
 
     async def _first_connection(self) -> Any:
         """Connect, with retries: an adopted server may still be recovering."""
-        for _ in range(START_SECONDS * 5):
+        ends = self.reactor.seconds() + START_SECONDS
+        while True:
             try:
                 return await connect(self.url("postgres"), reactor=self.reactor)
-            except StoreUnreachable:
+            except StoreUnreachable as unreachable:
+                if self.reactor.seconds() > ends:
+                    text = f"the PostgreSQL of {self.data_dir} does not answer: {unreachable.detail}"
+                    raise Problem(Category.UNAVAILABLE, text) from unreachable
                 await _pause(self.reactor, 0.2)
-        return await connect(self.url("postgres"), reactor=self.reactor)
 
 
 class _Command(ProcessProtocol):

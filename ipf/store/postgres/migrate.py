@@ -17,7 +17,8 @@ from typing import Any
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
-from ipf.store.postgres.connection import Connection, connect
+from ipf.store.postgres.connection import Connection
+from ipf.store.postgres.probe import watched_connection
 from ipf.store.postgres.quoting import literal, script
 
 log = Logger()
@@ -60,17 +61,13 @@ async def migrate(url: str, kind: str, *, reactor: Any, known: Sequence[Migratio
     StoreUnreachable when it cannot be reached; Problem INTERNAL when its schema is newer than, or differs from, ours.
     """
     wanted = migrations(kind) if known is None else tuple(known)
-    quiet = "SET client_min_messages = warning"
-    connection = await connect(url, reactor=reactor, greeting=quiet, statement_seconds=3600)
-    try:
+    async with watched_connection(url, reactor=reactor, statement_seconds=3600) as connection:
         await connection.run(f"SELECT pg_advisory_lock({LOCK})")
         await connection.run(_VERSIONS)
         applied = await connection.run("SELECT number, checksum FROM schema_versions ORDER BY number")
         _check(kind, wanted, {int(number): str(checksum) for number, checksum in applied})
         for migration in wanted[len(applied) :]:
             await _apply(connection, kind, migration)
-    finally:
-        connection.close()
     return len(wanted)
 
 

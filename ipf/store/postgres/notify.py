@@ -19,7 +19,8 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports import Notifier
-from ipf.store.postgres.connection import Connection, connect
+from ipf.store.postgres.connect import connect
+from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.quoting import literal, script
 
 log = Logger()
@@ -61,6 +62,12 @@ class PostgresNotifier:
         except StoreUnreachable:
             self._connect_later()
             raise
+
+    def reconnect(self) -> None:
+        """Leave the server, which hangs or no longer writes, and connect again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._lost(self._connection)
 
     async def close(self) -> None:
         """Stop listening."""

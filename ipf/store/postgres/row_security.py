@@ -19,8 +19,9 @@ from typing import Any
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.store.postgres.connection import Connection, connect
+from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.migrate import LOCK
+from ipf.store.postgres.probe import watched_connection
 from ipf.store.postgres.quoting import literal
 from ipf.store.postgres.tenant_scope import ROLE
 
@@ -71,14 +72,11 @@ async def secure(url: str, *, reactor: Any) -> None:
 
     Problem UNAVAILABLE with what to do when this user may not; StoreUnreachable when the server is away.
     """
-    connection = await connect(url, reactor=reactor, greeting="SET client_min_messages = warning")
-    try:
+    async with watched_connection(url, reactor=reactor, statement_seconds=3600) as connection:
         await connection.run(f"SELECT pg_advisory_lock({LOCK})")
         await _join(connection)
         await connection.run(_GRANT.format(role=ROLE))
         await _leakproof(connection)
-    finally:
-        connection.close()
 
 
 async def obstacle(connection: Connection) -> str:

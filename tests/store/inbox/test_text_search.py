@@ -17,7 +17,7 @@ from ipf.store.inbox import pages, text_search
 from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox
 from ipf.store.inbox.text_index import BATCH, PostgresMessageIndex, bounded
 from ipf.store.inbox.text_search import tsquery
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.migrate import migrate, migrations
 from ipf.store.postgres.quoting import literal

@@ -18,7 +18,7 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.notify import PostgresNotifier
@@ -263,7 +263,7 @@ class OutageTest(TestCase):
             failed = await self.assertFailure(
                 started(connect(url, reactor=reactor, connect_seconds=0.1)), StoreUnreachable
             )
-            self.assertEqual(failed.detail, "no answer within 0.1 s")
+            self.assertEqual(failed.detail, f"127.0.0.1:{silent.getsockname()[1]}: no answer within 0.1 s")
 
     async def test_a_killed_server_is_started_again(self) -> None:
         """At once after a kill; after an orderly stop only once the grace period is over."""

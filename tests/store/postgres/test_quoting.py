@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.quoting import Statement, Value, array, joined, literal, printable, script, statements_of
 from tests import postgres
 

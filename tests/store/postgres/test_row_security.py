@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.store.postgres.connection import connect
+from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.migrate import migrate
 from ipf.store.postgres.row_security import LEAKPROOF, obstacle, secure

@@ -1,0 +1,124 @@
+"""Finds a server that hangs: its sockets stay open, but it does not answer.
+
+The probe asks one server `SELECT 1` every second, on a connection of its own, and calls `hung` when the answer is
+missing at three ticks in a row.  Ticks are counted instead of seconds, each once however late it is, and the reactor
+reads what has arrived between two of them: a process that was itself stopped or blocked does not blame the server.
+An error is an answer too; a server that is gone shows itself by closing its sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from ipf.errors import Problem, StoreUnreachable
+from ipf.store.postgres.connect import connect, connect_again
+from ipf.store.postgres.connection import Connection
+from ipf.store.postgres.hosts import Host
+
+log = Logger()
+
+TICK_SECONDS = 1.0
+TICKS = 3
+
+
+class Probe:
+    """Watches one server at a time, from `watch` until `stop` or `hung`."""
+
+    def __init__(self, reactor: Any, hung: Callable[[], None], tick_seconds: float = TICK_SECONDS) -> None:
+        self._reactor = reactor
+        self._hung = hung
+        self._tick_seconds = tick_seconds
+        self._host: Host | None = None
+        self._connection: Connection | None = None
+        self._asking: Deferred[None] | None = None
+        self._missed = 0
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long a server may be silent, about."""
+        return TICKS * self._tick_seconds
+
+    def watch(self, host: Host) -> None:
+        """Watch this server, and no other one."""
+        if host != self._host:
+            self.stop()
+            self._host = host
+            self._timer = self._reactor.callLater(self._tick_seconds, self._tick)
+
+    def stop(self) -> None:
+        """Stop asking."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._host = self._timer = None
+        self._missed = 0
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.cancel()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _tick(self) -> None:
+        assert self._host is not None
+        self._timer = self._reactor.callLater(self._tick_seconds, self._tick)
+        if self._asking is None:
+            self._ask(self._host)
+            return
+        self._missed += 1
+        if self._missed >= TICKS:
+            self.stop()
+            self._hung()
+
+    def _ask(self, host: Host) -> None:
+        asking = self._asking = Deferred.fromCoroutine(self._answer(host))
+        asking.addErrback(lambda failure: failure.trap(Problem, CancelledError) and None)
+        asking.addErrback(lambda failure: log.failure("asking the store failed", failure))
+        asking.addBoth(lambda _: self._answered(asking))
+
+    async def _answer(self, host: Host) -> None:
+        if self._connection is None or not self._connection.alive:
+            wait = 2 * TICKS * self._tick_seconds  # longer than `hung` takes
+            self._connection = await connect_again(host, reactor=self._reactor, connect_seconds=wait)
+        await self._connection.run("SELECT 1")
+
+    def _answered(self, asking: Deferred[None]) -> None:
+        if self._asking is asking:
+            self._asking, self._missed = None, 0
+
+
+@asynccontextmanager
+async def watched_connection(
+    url: str, *, reactor: Any, statement_seconds: float, tick_seconds: float = TICK_SECONDS
+) -> AsyncIterator[Connection]:
+    """A connection for statements that may take long on a server that lives, closed at the end.
+
+    StoreUnreachable names the host when its server hangs.
+    """
+    quiet = "SET client_min_messages = warning"
+    connection = await connect(url, reactor=reactor, greeting=quiet, statement_seconds=statement_seconds)
+    is_hung = False
+
+    def hung() -> None:
+        nonlocal is_hung
+        is_hung = True
+        connection.close()
+
+    probe = Probe(reactor, hung, tick_seconds)
+    probe.watch(connection.host)
+    try:
+        yield connection
+    except StoreUnreachable as unreachable:
+        if is_hung:
+            detail = f"{connection.host.label} has not answered for {probe.seconds:g} s"
+            raise StoreUnreachable(detail=detail) from unreachable
+        raise
+    finally:
+        probe.stop()
+        connection.close()
