@@ -18,6 +18,7 @@ from ipf.app.listeners.check import check_endpoints, check_folders
 from ipf.app.listeners.endpoints import Listeners, connection_limits, is_protected
 from ipf.app.listeners.http import HttpParts, open_http
 from ipf.app.listeners.mllp import MllpListeners, build_receiver
+from ipf.app.listeners.places import places
 from ipf.app.maps.installation import open_maps
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.databases import open_databases
@@ -81,7 +82,8 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     systemd.ready()
     Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, reactor).start()
     stack.callback(systemd.stopping)
-    log.info("event=started ipf accepts messages")
+    found = places(listeners.open_now, profiles.by_port())
+    log.info("event=started {places}", event="started", places=", ".join(found.values()), **found)
 
 
 def warn_about_security(settings: Settings) -> None:

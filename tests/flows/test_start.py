@@ -79,6 +79,19 @@ class StartTests(TestCase):
             ("event=started", 1, signal.SIGINT),
         ):
             await self.started_until(service, marker, times, number)
+        self.check_the_line_of_the_start(service)
+
+    def check_the_line_of_the_start(self, service: ServiceProcess) -> None:
+        """It says where to go, in the text and in fields."""
+        (line,) = [one for one in records(service) if one["message"].startswith("event=started")]
+        fields = {
+            "fhir": f"FHIR {service.base_url}/fhir",
+            "admin": f"admin {service.base_url}/admin",
+            "mllp": f"MLLP 127.0.0.1:{service.mllp_port}",
+        }
+        text = ", ".join(fields.values())
+        self.assertEqual((line["level"], line["message"]), ("INFO", f"event=started {text}"))
+        self.assertEqual(line["mdc"], {"event": "started", "places": text, **fields})
 
     async def started_until(self, service: ServiceProcess, marker: str, times: int, number: int) -> None:
         """Start, and send a signal when the log has the marker so many times more."""

@@ -91,12 +91,21 @@ def http_connections(settings: Settings, files: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OpenListener:
-    """A listener that is open.  `name`: for the log.  `endpoint`: its endpoint string; `address`: where it listens."""
+    """A listener that is open.  `name`: for the log.  `endpoint`: its endpoint string; `address`: where it listens.
+
+    `offers`: what clients find there, each with the path of its URL; "" is no URL.
+    """
 
     name: str
     endpoint: str
     port: IListeningPort
     address: IAddress
+    offers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether clients speak TLS."""
+        return self.endpoint.startswith(_TLS)
 
 
 class Listeners:
@@ -107,7 +116,14 @@ class Listeners:
         self._own = SelfConnections(reactor)
         self.open_now: list[OpenListener] = []
 
-    async def open(self, endpoint: str, factory: Any, name: str, variable: str | None = None) -> OpenListener:
+    async def open(
+        self,
+        endpoint: str,
+        factory: Any,
+        name: str,
+        variable: str | None = None,
+        offers: tuple[tuple[str, str], ...] = (),
+    ) -> OpenListener:
         """Open a listener.  Problem UNAVAILABLE when it cannot be opened; `variable`: the setting that names it."""
         factory.noisy = False
         served = self._own.told_apart(AbortRefused(factory) if endpoint.startswith(_TLS) else factory)
@@ -116,7 +132,7 @@ class Listeners:
         except UNUSABLE as error:
             raise Problem(Category.UNAVAILABLE, f"{endpoint}: {reason_of(error)}", variable or name) from error
         log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)
-        opened = OpenListener(name, endpoint, port, port.getHost())
+        opened = OpenListener(name, endpoint, port, port.getHost(), offers)
         self.open_now.append(opened)
         return opened
 

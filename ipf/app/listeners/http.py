@@ -74,6 +74,7 @@ from ipf.wire.observe.observe import Facts, Observe
 from ipf.wire.observe.observe import refusal as observe_refusal
 
 _MAPPING_TIMEOUT_SECONDS = 1.5
+_OFFERS = {"fhir": "FHIR", "admin": "admin", "console": "console"}  # for the line `event=started`
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ async def open_http(
     refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
     factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits, run_in_thread=run_in_thread)
     endpoint = bound(settings.http_listen, is_protected(settings))
-    stack.push_async_callback(parts.listeners.close, await parts.listeners.open(endpoint, factory, "HTTP", HTTP))
+    offers = tuple((label, f"/{path}") for path, label in _OFFERS.items() if path in mounts)
+    opened = await parts.listeners.open(endpoint, factory, "HTTP", HTTP, offers)
+    stack.push_async_callback(parts.listeners.close, opened)
 
 
 def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:

@@ -84,13 +84,20 @@ class MllpListeners:
         factory = self._factory(listener)
         factory.connections_changed = partial(metrics.mllp_connections, listener.name)
         endpoint = bound(listener.endpoint, is_protected(settings))
-        opened = await self.listeners.open(endpoint, factory, f"MLLP {listener.name}", variable)
+        name = f"MLLP {listener.name}"
+        opened = await self.listeners.open(endpoint, factory, name, variable, ((self._label(listener), ""),))
 
         async def close() -> None:
             await self.listeners.close(opened)
             await factory.stop(settings.stop_seconds)
 
         return close
+
+    def _label(self, listener: Listener) -> str:
+        """Its name, if it has one, and its tenant, for the line `event=started`."""
+        name = "" if listener.name == listener.endpoint else f" {listener.name}"
+        tenant = dict(self.settings.mllp_tenants).get(listener.name)
+        return f"MLLP{name}" + (f" of tenant {tenant}" if tenant else "")
 
     def _factory(self, listener: Listener) -> MllpFactory:
         settings = self.settings

@@ -78,6 +78,16 @@ class VendorProfiles:
         for close in closers.values():
             await close()
 
+    def by_port(self) -> dict[int, str]:
+        """The profiles that name a port, with their tenants."""
+        found: dict[int, list[str]] = {}
+        for profile in self._profiles():
+            for item in profile.manifest.ingest:
+                if item.port is not None:
+                    tenant = f" of tenant {item.tenant}" if item.tenant else ""
+                    found.setdefault(item.port, []).append(f"profile {profile.manifest.id}{tenant}")
+        return {port: ", ".join(names) for port, names in found.items()}
+
     def describe(self) -> Json:
         """See `ProfileAdmin.describe`."""
         return {
