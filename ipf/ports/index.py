@@ -5,6 +5,7 @@ Text values have no control characters but TAB and LF; every part has at most 1,
 | parameter type | value |
 |---|---|
 | token | `code TAB system`, either possibly empty |
+| token, under `code:text` | texts and displays of a CodeableConcept, normalised like a string, after a blank |
 | string | `normalised TAB original` (normalised: lower case, accents folded, white space collapsed) |
 | reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
   identifier of a reference as a token (it alone has a TAB) |

@@ -83,7 +83,10 @@ QUESTIONS = [
     ("Patient?email=555", ""), ("Patient?identifier:text=medical", "ann"), ("Patient?identifier:text=record", "ann"),
     ("Observation?code:text=body temp", "temp"), ("Observation?code:text=temperature", "temp"),
     ("Observation?code:text=ever", ""), ("Observation?code:text=fever&patient=ann", ""),
-    ("Observation?code:not=29463-7", "bp low temp smoke"),
+    ("Observation?code:text=fever&category:missing=true", "temp"), ("Observation?code:text=Body  Température", "temp"),
+    ("Observation?combo-code:text=fever", "temp"), ("Observation?code:text=nothing", ""),
+    ("Observation?code:text=fever,nothing", "temp"),
+    ("Observation?subject:text=nobody", ""), ("Observation?code:not=29463-7", "bp low temp smoke"),
     # references
     ("Patient?general-practitioner:identifier=urn:npi|77", "bob"),
     ("Patient?general-practitioner:identifier=77", "bob"),
@@ -198,6 +201,27 @@ class SearchContract(Writing):
             after = page.next
             if after is None:
                 return found
+
+    async def test_texts_of_codes(self) -> None:
+        """Words of texts and displays, with and without codes; they follow changes and go with the resource."""
+        codings = [concept("1", "urn:c", display="Glucose"), concept("x", "urn:d", display="GLUC/s")]
+        code = {"text": "Blood glucose, fasting", "coding": [one["coding"][0] for one in codings]}
+        one = observation("one", "1", "ann") | {"code": code}
+        two = observation("two", "1", "ann") | {"code": {"text": "Urine"}}
+        rids = await self.create(one, two)
+        for words, expected in (
+            ("glucose", "one"), ("gluc", "one"), ("blood glu", "one"), ("lucose", ""), ("urine", "two"), ("s", ""),
+            ("gluc/s", "one"), ("fasting,urine", "one two"),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(f"Observation?code:text={words}"), expected.split(), words)
+            self.assertEqual(await self.found(f"Observation?code:text={words}&_sort=code"), expected.split(), words)
+        self.assertEqual(await self.found("Observation?code:text=glucose&code=urn:c|1"), ["one"])
+        changed = {**one, "code": two["code"]}
+        await self.write(change(rids[0], changed, 2, one))
+        self.assertEqual(await self.found("Observation?code:text=glucose"), [])
+        self.assertEqual(await self.found("Observation?code:text=urine"), ["one", "two"])
+        await self.write(change(rids[0], changed, 3, changed, deleted=True))
+        self.assertEqual(await self.found("Observation?code:text=urine"), ["two"])
 
     async def test_pages_of_filtered_resources(self) -> None:
         """Searches that filter resources have the same pages and counts as others."""

@@ -15,6 +15,7 @@ from hashlib import blake2b
 PART_LIMIT = 1200  # bytes; two parts and the keys fit in one b-tree row of PostgreSQL (2,704 bytes)
 _DIGEST_LENGTH = 33
 _COMPONENT_LIMIT = 800
+_TEXT = ":text"
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -62,6 +63,21 @@ def component_text(value: str, is_string: bool) -> str:
         kept = cut(value, _COMPONENT_LIMIT - _DIGEST_LENGTH)
         return f"{kept}#{blake2b(value.encode(), digest_size=16).hexdigest()}"
     return value
+
+
+def text_code(code: str) -> str:
+    """The code under which the texts of CodeableConcepts are written, beside their codes under `code`."""
+    return code + _TEXT
+
+
+def is_text_code(code: str) -> bool:
+    """Whether texts are written under this code."""
+    return code.endswith(_TEXT)
+
+
+def words_value(text: str) -> str:
+    """The text value of a text or display: each word has a blank before it, so `:text` looks for a blank and a word."""
+    return " " + normalise(text)
 
 
 def unit_value(system: str, code: str, unit: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ipf.fhir.index.entries import clean, string_value, token_value, unit_value
+from ipf.fhir.index.entries import clean, string_value, text_code, token_value, unit_value, words_value
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.reference import indexed_form
 from ipf.ports.index import DateEntry, QuantityEntry, TextEntry
@@ -106,6 +106,30 @@ def _coding(value: Any) -> tuple[str, ...]:
 def _codeable_concept(value: Any) -> Iterable[str]:
     codings = value.get("coding") if type(value) is dict else None
     return [text for one in codings for text in _coding(one)] if type(codings) is list else ()
+
+
+def _concept_texts(value: Any) -> Iterable[str]:
+    """The text and the displays of a CodeableConcept."""
+    if type(value) is not dict:
+        return ()
+    codings = value.get("coding")
+    found = [one.get("display") for one in codings if type(one) is dict] if type(codings) is list else []
+    found.append(value.get("text"))
+    return [words_value(text) for text in {text for text in found if type(text) is str} if not text.isspace() and text]
+
+
+def _concept(codes: Codes) -> Indexer:
+    """Codes, and for `:text` the texts; as a component of a composite (its code is empty) codes alone."""
+    write_codes = _texts(_codeable_concept)(codes)
+    if not any(codes):
+        return write_codes
+    write_texts = _texts(_concept_texts)(tuple(map(text_code, codes)))
+
+    def index(value: Any, entries: EntryCollector) -> None:
+        write_codes(value, entries)
+        write_texts(value, entries)
+
+    return index
 
 
 def _identifier(value: Any) -> tuple[str, ...]:
@@ -278,7 +302,7 @@ def _quantities(measure: Callable[[Any], Measured]) -> Callable[[Codes], Indexer
 _MAKERS: dict[tuple[str, str], Callable[[Codes], Indexer]] = {
     **{("token", one): _texts(_primitive_token) for one in (*_STRING_TYPES, "boolean")},
     ("token", "Coding"): _texts(_coding),
-    ("token", "CodeableConcept"): _texts(_codeable_concept),
+    ("token", "CodeableConcept"): _concept,
     ("token", "Identifier"): _texts(_identifier),
     ("token", "ContactPoint"): _texts(_identifier),
     **{("string", one): _texts(_string) for one in _STRING_TYPES},

@@ -1,7 +1,8 @@
 """Tests that look at texts of the resource itself: `:text` and `:of-type`.
 
-Their values would take another row in the index for each concept and identifier of every resource; they are asked for
-so rarely that the resources which pass the other terms of a search are looked at instead.
+The texts of CodeableConcepts have index entries, which a store may use instead (`indexed_texts`).  Those of
+identifiers, references and Codings would take another row for each; they are asked for so rarely that the resources
+which pass the other terms of a search are looked at instead.
 
 Source: https://hl7.org/fhir/R4/search.html#modifiers
 """
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ipf.fhir.index.entries import normalise
+from ipf.fhir.index.entries import normalise, text_code
 from ipf.fhir.index.paths import ElementPath, values_at
 from ipf.fhir.index.sources import sources
-from ipf.ports.predicates import CodedText, TypedIdentifier
+from ipf.ports.predicates import CodedText, TextContains, TypedIdentifier
 
 
 def has_text(test: CodedText, resource: dict[str, Any]) -> bool:
@@ -24,6 +25,14 @@ def has_text(test: CodedText, resource: dict[str, Any]) -> bool:
             if any(f" {test.text}" in f" {normalise(text)}" for text in _texts(path.type_path, value)):
                 return True
     return False
+
+
+def indexed_texts(test: CodedText) -> tuple[TextContains, ...]:
+    """`:text` as alternative tests on index entries; none when not all values of the parameter are CodeableConcepts."""
+    source = sources(test.resource_type).get(test.code)
+    if source is None or not source.paths or any(path.type_path != "CodeableConcept" for path in source.paths):
+        return ()
+    return tuple(TextContains(text_code(code), f" {test.text}") for code in source.codes)
 
 
 def has_typed_identifier(test: TypedIdentifier, resource: dict[str, Any]) -> bool:

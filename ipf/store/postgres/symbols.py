@@ -72,6 +72,7 @@ class SymbolTable:
 
     def __init__(self, database: Database) -> None:
         self.has_statistics = False  # set once the index tables are known to be analysed
+        self.has_texts = False  # set once the texts of all resources are known to be indexed
         self._database = database
         self._partitions: dict[str, int] = {}
         self._tenants: dict[int, str] = {}

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ipf.fhir.index.entries import is_text_code
 from ipf.fhir.search.predicate import inner, within
 from ipf.ports.predicates import AnyOf, Has, IdIn, LastUpdated, Linked, Present, Test, TextEquals, TextPrefix
 from ipf.ports.search import Query
 from ipf.store.resources.search_conditions import Conditions, Mode, is_probe, is_set
 
 _OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
+
+_TEXTS = 20  # texts with certain words are taken for as selective as a beginning of so many characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def index_scan_of(query: Query, driver: int | None, conditions: Conditions, is_s
     probes_only = all(is_probe(one, conditions.mode) for one in others)
     stable = probes_only and (conditions.mode is not Mode.JOINS or not others)
     conditions.mode = Mode.JOINS
-    if isinstance(test, TextEquals):
+    if isinstance(test, TextEquals) and len(test.values) == 1:
         return IndexScan("index_text", (conditions.driven(test, type_), *where), probes_only, stable)
     return IndexScan(f"({conditions.distinct(test, type_)})", tuple(where), probes_only, stable)
 
@@ -73,9 +76,16 @@ def _set_of(query: Query) -> int | None:
 
 
 def _selectivity(test: Test) -> int:
+    if isinstance(test, TextEquals):
+        return _TEXTS
     return len(test.prefix) if isinstance(test, TextPrefix) else -1 if isinstance(test, Present) else 0
 
 
 def _sets(test: Test) -> tuple[Test, ...]:
     tests = inner(test) if isinstance(test, AnyOf) else (test,)
-    return tests if all(map(is_set, tests)) else ()
+    return tests if all(is_set(one) or _is_texts(one) for one in tests) else ()
+
+
+def _is_texts(test: Test) -> bool:
+    """Whether a test is for the texts that `:text` selects."""
+    return isinstance(test, TextEquals) and is_text_code(test.code)

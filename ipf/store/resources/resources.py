@@ -59,7 +59,8 @@ from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
 from ipf.store.resources import exports, grants, history, integrity, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
-from ipf.store.resources.search_run import Many, Search
+from ipf.store.resources.search_run import Search
+from ipf.store.resources.search_texts import Many
 from ipf.store.resources.tenants import TenantTransaction
 from ipf.store.resources.writes import commit_calls, required_symbols, written_parameters, written_units
 

@@ -164,7 +164,7 @@ class Conditions:
         kind, entry = _kind_of(test), self.entry(t, resource_type, _code(test))
         # One value is looked up with its rid.  Of a range or a list, PostgreSQL would look up each value, or walk the
         # range; `IS TRUE` leaves the rid.
-        by_rid = self.mode is Mode.PROBES and not (isinstance(test, TextEquals) and len(test.values) == 1)
+        by_rid = self.mode is not Mode.JOINS and not (isinstance(test, TextEquals) and len(test.values) == 1)
         found = f"{entry} AND {RID[kind].format(t) if by_rid else f'{t}.rid'} = {alias}.rid"
         if not isinstance(test, Present):
             on = self._on(_without_type(test), row(t))

@@ -7,7 +7,7 @@ batches and filter them one by one, up to a bound.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,16 +15,17 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
-from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal
+from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal, within
 from ipf.ports import SearchPage, Version
 from ipf.ports.index import EMPTY
-from ipf.ports.predicates import NOTHING, AllOf, AnyOf, Has, IdIn, Linked, Not, Present, Test
+from ipf.ports.predicates import NOTHING, AllOf, AnyOf, CodedText, Has, IdIn, Linked, Not, Present, Test
 from ipf.ports.search import Query, Term
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.lookup import version
 from ipf.store.postgres.prepared import DynamicStatement, RunStatement
 from ipf.store.postgres.quoting import Statement
 from ipf.store.postgres.symbols import SymbolTable
+from ipf.store.resources import search_texts
 from ipf.store.resources.search import (
     COLUMNS,
     DEFAULT_COUNT,
@@ -37,6 +38,7 @@ from ipf.store.resources.search import (
 )
 from ipf.store.resources.search_conditions import uses_units
 from ipf.store.resources.search_probes import ProbedSql, can_probe, can_walk, is_walked, set_terms
+from ipf.store.resources.search_texts import Many, with_indexed_texts
 
 MAX_CHAIN_IDS = 1000
 MAX_REFERRING = 300
@@ -47,15 +49,13 @@ _BATCH_SIZE = 400
 
 UNITS = Statement("fhir_units", "smallint", "SELECT unit FROM index_units WHERE partition_id = $1")
 
-STATEMENTS = (UNITS,)
+STATEMENTS = (UNITS, *search_texts.STATEMENTS)
 
 # PostgreSQL takes tables that were never analysed (after a first load) for empty: it would compare every pair of a
 # join, and cannot tell the index by rid from the others.
 ANALYSE = "SELECT ensure_statistics()"
 
 HAS_STATISTICS = "SELECT min(reltuples) > 0 FROM pg_class WHERE oid IN ('resources'::regclass, 'index_text'::regclass)"
-
-Many = Callable[[str], Awaitable[list[Row]]]
 
 
 class Search:
@@ -96,6 +96,8 @@ class Search:
         return [version(row[:COLUMNS]) for row in await self._rows(sql, query, limit, None)]
 
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
+        if any(within(term.test, CodedText) for term in query.terms):
+            query = await with_indexed_texts(query, self._tenant, self._many, self._symbols)
         await self._symbols.load((self._tenant,), query_parameters(query))
         if len(query.terms) + len(query.sort) > 1 and not self._symbols.has_statistics:
             self._symbols.has_statistics = (await self._many(HAS_STATISTICS))[0][0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ipf.fhir.index.entries import text_code
 from ipf.ports import Writes
 from ipf.store.postgres.quoting import Statement, Value, array, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
@@ -157,7 +158,7 @@ def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     yield from _epoch_calls(writes, symbols)
     yield from grants_calls(writes.creators, symbols)
     for request in writes.reindex:
-        stale = ",".join(f"{name}.{code}" for name, code in request.stale)
+        stale = ",".join(f"{name}.{one}" for name, code in request.stale for one in (code, text_code(code)))
         yield ADD_REINDEX.call(symbols.partition(request.tenant), ",".join(request.types), stale, request.reason)
     if writes.events:
         yield _events_call(writes)

@@ -23,7 +23,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (19, "46923bc904817e4112f91cc699d30f41f405253ec473cfab2c457fe687f0e43a"),
+    "fhir": (20, "d35a9e757c82477f726426fe4afb34ffb48ebb5a67a168f48f3ec8a20e6b9902"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

@@ -12,12 +12,14 @@ from ipf.fhir.search.query import parse_criteria
 from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources import search_run
+from ipf.store.resources import search_run, search_texts
+from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql, query_parameters
 from tests import postgres
 from tests.contracts import search as contract
 from tests.contracts.resources import identified
+from tests.contracts.search import WORLD
 from tests.fakes import MemoryFhirStore
 
 
@@ -87,6 +89,30 @@ class PostgresSearchTest(contract.SearchContract):
     async def test_several_values_that_are_walked(self) -> None:
         self.patch(search_run, "MAX_CANDIDATES", 0)
         await self.test_orders_of_several_values()
+
+    async def test_many_texts(self) -> None:
+        """So many under one parameter that the index is searched as a whole."""
+        self.patch(search_texts, "MAX_TEXTS", 0)
+        await self.test_texts_of_codes()
+
+    async def test_texts_of_resources_of_an_earlier_release(self) -> None:
+        """Resources are read until a job has indexed them."""
+        await self.create(*WORLD)
+        await self.database.many(
+            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code LIKE '%:text');"
+            "INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)"
+            " SELECT 1, string_agg(DISTINCT resource_type, ','), '', 'texts of codes', max(rid) FROM resources"
+        )
+        self.patch(search_run, "MAX_FILTERED", 0)
+        refused = defer.Deferred.fromCoroutine(self.found("Observation?code:text=fever"))
+        await self.assertFailure(refused, Problem)
+        self.patch(search_run, "MAX_FILTERED", 20_000)
+        self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
+        queue = PostgresReindexQueue(self.database)
+        while await queue.is_open():
+            await queue.run_batch(4)
+        self.patch(search_run, "MAX_FILTERED", 0)
+        self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
 
     async def test_chains_that_stay_in_the_statement(self) -> None:
         """The table of questions without any chain resolved, from candidates and as sets."""
