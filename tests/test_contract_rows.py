@@ -20,6 +20,7 @@ INBOX = "tests.store.inbox.test_inbox.PostgresInboxTest."
 END_TO_END = "tests.flows.test_end_to_end.EndToEndTests.test_messages_become_resources_and_notifications"
 KILLED = "tests.faults.test_killed.KilledTests"
 STATUSES = "tests.subscriptions.test_status.StatusTests."
+HANDLING = "tests.rest.interactions.test_handling.HandlingOnPostgresTests."
 BODIES = "tests.wire.http.test_site.LimitTests."
 
 ROWS = {
@@ -68,6 +69,11 @@ ROWS = {
     "decision: formats and required codes on every write": [
         "tests.rest.interactions.test_structure.StructureOnPostgresTests.test_every_write",
         "tests.pipeline.convert.test_structure.StructureCheckTests.test_a_wrong_code",
+    ],
+    "decision: unknown parameters of a search": [HANDLING + "test_ignored_and_named", HANDLING + "test_the_setting"],
+    "decision: unknown parameters of conditions and criteria": [
+        HANDLING + "test_conditions_are_always_strict", HANDLING + "test_criteria_are_always_strict",
+        "tests.rest.write.test_topics.TopicOnPostgresTests.test_req_8_9_62_63_unknown_topics_and_filters_are_refused",
     ],
     "decision: POST [type]?params": [
         "tests.rest.interactions.test_structure.StructureTests.test_a_create_has_no_parameters",

@@ -229,11 +229,11 @@ class Settings:
     cors_origins: tuple[str, ...] = variable(
         "IPF_HTTP_CORS_ORIGINS", origins, (), "web origins that may use /fhir; * for all; unset: none"
     )
+    search_handling: str = variable(
+        "IPF_FHIR_SEARCH_HANDLING", one_of("lenient", "strict"), "lenient", "what to do with unknown search parameters"
+    )
     referential_integrity: bool = variable(
-        "IPF_FHIR_REFERENTIAL_INTEGRITY",
-        boolean,
-        False,
-        "refuse references to missing and deletion of referenced resources",
+        "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse missing targets and deletion of referenced resources"
     )
     export_hours: float = variable(
         "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "lifetime of the files of a bulk export"

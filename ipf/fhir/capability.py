@@ -68,10 +68,12 @@ _SEARCHES = """\
 Modifiers: `:missing` on all; string `:exact` `:contains`; token `:not` `:in` `:not-in` `:above` `:below` `:text` and, \
 of identifiers, `:of-type`; reference `:identifier` `:[type]` `:text`; uri `:above` `:below`; includes `:iterate`. \
 Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `eb` `ap`. Chains of eight links, `_has`,\
- `_list` with an id, `_sort`, `_count`, `_total`, `_summary`, `_elements`, `_type`. Not served, and refused by name: \
-`_filter`, `_text`, `_content`, `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and in\
- histories `_at` and `_list`. A parameter that is not known is refused (`Prefer: handling=strict`, the default here) or\
- left out (`handling=lenient`)."""
+ `_list` with an id, `_sort`, `_count`, `_total`, `_summary`, `_elements`, `_type`. Not served: `_filter`, \
+`_text`, `_content`, `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and in histories \
+`_at` and `_list`. A parameter that is not known or not served is left out of a search and named in an \
+OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
+ setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \
+modifiers and values that it cannot read."""
 _DATE = "2026-11-23"  # of this form of the statement; it changes when the statement does
 
 

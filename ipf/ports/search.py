@@ -55,7 +55,8 @@ class Query:
     """A search on one resource type: all `terms` must hold.
 
     `count`: the page size, None = the default of the server.  `total`: none, estimate or accurate, None = not given.
-    `summary_count`: return the total only.  `ignored`: names of parameters that lenient parsing ignored.
+    `summary_count`: return the total only.  `ignored`: parameters that lenient parsing ignored, as
+    written; of `_sort` each key alone.
     `canonical`: equal for equal terms in any order; the key of locks.  `each_token`: return a page token
     for each match.
     """
@@ -66,7 +67,7 @@ class Query:
     count: int | None = None
     total: str | None = None
     summary_count: bool = False
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
     canonical: str = ""
     includes: tuple[Include, ...] = ()
     each_token: bool = False

@@ -16,6 +16,7 @@ from tests.rest.interactions.test_search import entries
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
 URL = "http://example.org/StructureDefinition/shoe"
+STRICT = "handling=strict"
 
 
 def parameter(code: str, kind: str, expression: str, *bases: str, **more: Any) -> Json:
@@ -77,7 +78,7 @@ class CustomParameterSuite(Suite):
     async def test_served_after_creation(self) -> None:
         """Unknown before creation; then usable in search, sort and subscriptions; unknown after deletion."""
         await self.put(person("old", 40))
-        self.assertEqual((await self.world.send("GET", "Patient?shoe-size=gt41")).status, 400)
+        self.assertEqual((await self.world.send("GET", "Patient?shoe-size=gt41", prefer=STRICT)).status, 400)
         self.assertEqual(await self.put(SHOE), 201)
         for id_, shoe in (("p", 42), ("q", 44), ("r", None)):
             await self.put(person(id_, shoe))
@@ -86,7 +87,7 @@ class CustomParameterSuite(Suite):
         await self.put(person("p", 39))
         self.assertEqual(await self.found("shoe-size=gt41"), ["q"])
         self.assertEqual((await self.world.send("DELETE", "SearchParameter/shoe-size")).status, 204)
-        self.assertEqual((await self.world.send("GET", "Patient?shoe-size=gt41")).status, 400)
+        self.assertEqual((await self.world.send("GET", "Patient?shoe-size=gt41", prefer=STRICT)).status, 400)
 
     async def test_every_type(self) -> None:
         """Simple expressions and those for the general engine."""
@@ -185,8 +186,12 @@ class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
         self.assertEqual(entries(await third.send("GET", "Patient?shoe-size=45")), ["Patient/w"])
         install([])
         fourth = World(PostgresFhirStore(self.database), matcher=MatchingIndex(), database=self.database)
-        answer = await fourth.send("GET", "Patient?shoe-size=1", prefer="handling=lenient")
+        answer = await fourth.send("GET", "Patient?shoe-size=1")
         self.assertEqual(entries(answer), [])
+        install([])
+        fifth = World(PostgresFhirStore(self.database), matcher=MatchingIndex(), database=self.database)
+        answer = await fifth.send("GET", "Patient?shoe-size=45", prefer=STRICT)
+        self.assertEqual(entries(answer), ["Patient/w"])
 
     async def test_requested_reindex(self) -> None:
         """POST $reindex restores lost entries."""

@@ -106,14 +106,17 @@ class World:
     async def send(
         self, method: str, url: str, body: Any = None, tenant: str = DEFAULT_TENANT, **headers: str
     ) -> Answer:
-        """One request; header names with `_` for `-`; a body that is no bytes is sent as JSON."""
+        """One request; see `request`."""
+        return await handler(self.repository)(self.request(method, url, body, tenant, **headers))
+
+    def request(self, method: str, url: str, body: Any = None, tenant: str = DEFAULT_TENANT, **headers: str) -> Request:
+        """A request; header names with `_` for `-`; a body that is no bytes is sent as JSON."""
         path, _, query = url.partition("?")
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = b"" if body is None else body if isinstance(body, bytes) else dumps(body)
         pairs = tuple(parse_qsl(query, keep_blank_values=True))
         segments = tuple(path.split("/")) if path else ()
-        request = Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant, self.caller)
-        return await handler(self.repository)(request)
+        return Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant, self.caller)
 
     async def commit(self, *units: Unit) -> list[Any]:
         """Store units, as the convert stage does."""

@@ -158,6 +158,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,
         terminology=TenantTerminology(conformance, run_in_thread),
+        strict_search=settings.search_handling == "strict",
         max_bundle_entries=settings.max_bundle_entries,
         vault=Vault(settings.secret_key),
         deliveries=stores.deliveries,

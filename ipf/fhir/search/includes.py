@@ -14,6 +14,13 @@ ALL = "*"
 _ITERATE = frozenset({"iterate", "recurse"})
 
 
+class UnknownInclude(Problem):
+    """A type or parameter that is not known: strict parsing refuses it, lenient parsing leaves it out."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(Category.NOT_SUPPORTED, text, code)
+
+
 def read_include(name: str, value: str, resource_type: str) -> Include:
     """`_include[:iterate]=Type:parameter[:Target]` or `*`.  Problem VALUE or NOT_SUPPORTED names the parameter."""
     code, _, modifier = name.partition(":")
@@ -22,6 +29,8 @@ def read_include(name: str, value: str, resource_type: str) -> Include:
     reverse, iterate = code == "_revinclude", bool(modifier)
     if value == ALL and not reverse:
         return Include("" if iterate else resource_type, ALL, iterate=iterate)
+    if value == ALL:
+        raise UnknownInclude(f"{code}: {ALL} is not supported; write Type:parameter", code)
     parts = value.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         raise Problem(Category.VALUE, f"search parameter {code}: write Type:parameter or Type:parameter:Target", code)
@@ -29,11 +38,10 @@ def read_include(name: str, value: str, resource_type: str) -> Include:
     known = definitions()
     for one in (source, *target):
         if one not in known.resource_types:
-            raise Problem(Category.NOT_SUPPORTED, f"{code}: {one[:60]} is not a resource type of R4", code)
+            raise UnknownInclude(f"{code}: {one[:60]} is not a resource type of R4", code)
     definition = known.search_parameters(source).get(parameter)
     if parameter != ALL and (definition is None or definition.type != "reference" or parameter not in sources(source)):
-        text = f"{code}: {parameter[:60]} is no reference parameter of {source}"
-        raise Problem(Category.NOT_SUPPORTED, text, code)
+        raise UnknownInclude(f"{code}: {parameter[:60]} is no reference parameter of {source}", code)
     return Include(source, parameter, target[0] if target else "", reverse, iterate)
 
 

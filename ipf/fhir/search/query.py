@@ -5,8 +5,9 @@ conditional interaction, a conditional reference, the criteria of a subscription
 (all must hold) in the algebra of `predicate.py`, and how the result is wanted.
 
 A parameter that is not known or not supported stops strict parsing with a Problem that names it; lenient parsing leaves
-it out and lists it in `Query.ignored`.  A modifier, a prefix or a value that cannot be understood always stops: an
-server must not answer another search than the one requested (search.html#modifiers).
+it out and lists it in `Query.ignored` (search.html#errors).  Conditional interactions, criteria and filters are parsed
+strictly.  A modifier, a prefix or a value that cannot be understood always stops: a server must not answer another
+search than the one requested (search.html#modifiers).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -24,7 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.search.includes import read_include
+from ipf.fhir.search.includes import UnknownInclude, read_include
 from ipf.fhir.search.parameter import kind_of
 from ipf.fhir.search.terms import TermReader, Unsupported
 from ipf.ports.predicates import Test, TextEquals
@@ -144,7 +145,7 @@ class _QueryParser:
     count: int | None = None
     total: str | None = None
     summary_count: bool = False
-    ignored: list[str] = field(default_factory=list)
+    ignored: list[tuple[str, str]] = field(default_factory=list)
     includes: list[Include] = field(default_factory=list)
 
     def query(self, page_sizes: tuple[int, int] | None) -> Query:
@@ -176,23 +177,23 @@ class _QueryParser:
                 return
             test = TermReader(self.now, name).read(self.resource_type, name, value)
         except Unsupported as refused:
-            self.leave_out(name, refused.why, refused.category)
+            self.leave_out(name, value, refused.why, refused.category)
         else:
             self.terms.append(Term(name, value, test))
 
     def _add_include(self, name: str, value: str) -> None:
         try:
             self.includes.append(read_include(name, value, self.resource_type))
-        except Problem:
+        except UnknownInclude:
             if self.strict:
                 raise
-            self.ignored.append(name)
+            self.ignored.append((name, value))
 
-    def leave_out(self, name: str, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
+    def leave_out(self, name: str, value: str, why: str, category: Category = Category.NOT_SUPPORTED) -> None:
         """Strict: refuse.  Lenient: note that it was ignored."""
         if self.strict:
             raise Problem(category, f"search parameter {name[:200]} {why}", name[:200])
-        self.ignored.append(name)
+        self.ignored.append((name, value))
 
     def set_count(self, value: str) -> None:
         """`_count`: zero requests the total alone."""
@@ -212,7 +213,7 @@ class _QueryParser:
         if value == "count":
             self.summary_count = True
         elif value != "false":
-            self.leave_out("_summary", f"={value} is not supported; use count or false")
+            self.leave_out("_summary", value, f"={value} is not supported; use count or false")
 
     def set_sort(self, value: str) -> None:
         """`_sort`: parameters in order, a minus before the descending ones."""
@@ -228,7 +229,7 @@ class _QueryParser:
         parameter: SearchParameter | None = definitions().search_parameters(self.resource_type).get(code)
         source = sources(self.resource_type).get(code)
         if parameter is None or source is None or parameter.type == "composite":
-            self.leave_out("_sort", f"by {code[:80]} is not supported")
+            self.leave_out("_sort", text, f"by {code[:80]} is not supported")
             return None
         return Sort(source.codes[0], kind_of(parameter), descending, source.codes[1:])
 

@@ -35,6 +35,8 @@ from ipf.rest.write.repository import Repository
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 CURSOR = "_cursor"
 _TYPE = "_type"
+_SORT = "_sort"
+_SHOWN = frozenset({_SORT, "_summary", "_include", "_revinclude"})  # with their values, which are no data
 _ANY = "Basic"  # a type whose parameters are those of all types
 
 Pairs = Sequence[tuple[str, str]]
@@ -52,7 +54,10 @@ class Scope:
 
 
 async def search(request: Request, repository: Repository) -> Answer:
-    """A searchset Bundle; 400 for an unknown parameter, unless `Prefer: handling=lenient` ignores it."""
+    """A searchset Bundle.  An unknown parameter is ignored, and named in an OperationOutcome entry.
+
+    With `Prefer: handling=strict`, or by the setting without that preference, it is refused with 400.
+    """
     return await _search_type(request, repository, selection(request.query))
 
 
@@ -112,7 +117,7 @@ async def search_response(
     page = await _page(request, repository, queries, scope, cursor)
     ignored = queries[0].ignored
     if ignored:
-        parameters_used = [pair for pair in parameters_used if pair[0] not in ignored]
+        parameters_used = _without(parameters_used, ignored)
     if named:
         parameters_used.append((_TYPE, ",".join(named)))
     page_links = links(request, scope.path, parameters_used, cursor, page.next)
@@ -144,13 +149,10 @@ async def queries_of(request: Request, repository: Repository, pairs: Pairs, sco
 
 
 async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
-    strict, now = preference(request, "handling") != "lenient", repository.clock()
-    sizes = repository.page_size, repository.max_page_size
     found = []
-    for resource_type in scope.types or (_ANY,):
-        query = parse_query(resource_type, pairs, strict=strict, now=now, page_sizes=sizes)
+    for query in _queries(request, repository, pairs, scope):
         if scope.restrict is not None:
-            test = scope.restrict(resource_type)
+            test = scope.restrict(query.resource_type)
             if test is None:
                 continue
             query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
@@ -158,6 +160,39 @@ async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope:
         found.append(await expanded(query, request.tenant, repository))
     if not found:
         raise Problem(Category.NOT_FOUND, "no resource of these types can be in the compartment")
+    return found
+
+
+def _queries(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:
+    """One query per type.  A parameter that one of them does not know is ignored for all, and listed in each."""
+    types, now, strict = scope.types or (_ANY,), repository.clock(), is_strict(request, repository)
+    sizes = repository.page_size, repository.max_page_size
+
+    def read(used: Pairs) -> list[Query]:
+        return [parse_query(one, used, strict=strict, now=now, page_sizes=sizes) for one in types]
+
+    found = read(pairs)
+    ignored = tuple(dict.fromkeys(pair for query in found for pair in query.ignored))
+    if any(set(query.ignored) != {*ignored} for query in found):
+        found = read(_without(pairs, ignored))
+    return [replace(query, ignored=ignored) for query in found] if ignored else found
+
+
+def is_strict(request: Request, repository: Repository) -> bool:
+    """Whether unknown parameters are refused: as `Prefer: handling` says, else as the setting says."""
+    return {"strict": True, "lenient": False}.get(preference(request, "handling") or "", repository.strict_search)
+
+
+def _without(pairs: Pairs, ignored: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The parameters that are used; of `_sort` the keys that are used."""
+    found = []
+    for name, value in pairs:
+        if name == _SORT:
+            value = ",".join(key for key in value.split(",") if key and (name, key) not in ignored)
+            if not value:
+                continue
+        if (name, value) not in ignored:
+            found.append((name, value))
     return found
 
 
@@ -202,9 +237,10 @@ def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
 
 
-def _warnings(ignored: Sequence[str], included: Included) -> bytes:
+def _warnings(ignored: Sequence[tuple[str, str]], included: Included) -> bytes:
     """Warnings about the results as an OperationOutcome; empty when there are none."""
-    texts = [f"search parameter {name[:200]} was ignored" for name in dict.fromkeys(ignored)]
+    named = [f"{name}={value}"[:200] if name.partition(":")[0] in _SHOWN else name[:200] for name, value in ignored]
+    texts = [f"search parameter {name} was ignored: unknown or not supported" for name in dict.fromkeys(named)]
     if included.is_truncated:
         texts.append(
             f"the limit of {included.limit} included resources or ten steps was exceeded; further ones are left out"

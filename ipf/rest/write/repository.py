@@ -48,7 +48,8 @@ class Repository:
     terminology; None = not supported.  `integrity`: the reference check; None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
-    planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.
+    planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
+    unknown parameters unless the request says `handling=lenient`.
     """
 
     store: FhirStore
@@ -58,6 +59,7 @@ class Repository:
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     software_version: str = "0"
     page_size: int = 50
+    strict_search: bool = False
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None

@@ -347,14 +347,6 @@ class SearchSuite(Interactions):
             url = links.get("next", "").removeprefix(f"{BASE}/")
         self.assertEqual(seen, list("01234"))
 
-    async def test_unknown_parameters(self) -> None:
-        await self.put("1")
-        refused = await self.send("GET", "Patient?nonsense=1")
-        self.assertEqual((refused.status, issues(refused)[0][0]), (400, "not-supported"))
-        self.assertIn("nonsense", issues(refused)[0][1])
-        lenient = await self.found("GET", "Patient?nonsense=1&_id=1", prefer="handling=lenient")
-        self.assertEqual(lenient["link"][0]["url"], f"{BASE}/Patient?_id=1")
-
     async def test_count_only(self) -> None:
         await self.put("1")
         bundle = await self.found("GET", "Patient?_summary=count")
