@@ -39,7 +39,8 @@ async def run_by_size(size: int, run_in_thread: RunInThread, work: Callable[[], 
     """Run what reads or makes so many bytes: at once, or in a thread from LARGE_BODY on."""
     if size < LARGE_BODY:
         return work()
-    found: T = await run_in_thread(work)
+    with without_garbage_collection():
+        found: T = await run_in_thread(work)
     return found
 
 

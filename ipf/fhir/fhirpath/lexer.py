@@ -23,6 +23,7 @@ TIME = "time"
 VARIABLE = "variable"
 THIS = "this"
 SYMBOL = "symbol"
+MAX_DIGITS = 1000  # of a number
 
 _SPACE = re.compile(r"(?:\s+|//[^\n\r]*|/\*(?:[^*]|\*(?!/))*\*/)*")
 _CLOCK = r"\d{2}(?::\d{2}(?::\d{2}(?:\.\d+)?)?)?"
@@ -71,6 +72,8 @@ def read_token(text: str, position: int) -> Token:
     if match is not None:
         kind = match.lastgroup or SYMBOL
         value = match.group()
+        if kind == NUMBER and len(value) > MAX_DIGITS:
+            raise error_at(text, start, f"a number has more than {MAX_DIGITS} characters")
         if kind in (DATE, DATETIME, TIME, VARIABLE, THIS):
             value = value[2:] if kind == TIME else value[1:]
         return Token(kind, value, start, match.end())
@@ -112,4 +115,10 @@ def _unescape(text: str, start: int, end: int) -> str:
             raise error_at(text, start + match.start(), f"unknown escape \\{match[2]}")
         return known
 
-    return _ESCAPE.sub(resolve, raw)
+    found = _ESCAPE.sub(resolve, raw)
+    if found.isascii():
+        return found
+    try:
+        return found.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # two escapes may be one character
+    except UnicodeDecodeError:
+        raise error_at(text, start - 1, "a text is not valid Unicode: half of a surrogate pair") from None

@@ -18,6 +18,7 @@ from ipf.fhir.fhirpath.errors import FhirPathError
 
 MAX_NESTING = 60
 MAX_DEPTH = 200
+MAX_TOKENS = 10_000  # of one expression: about 50 ms
 
 _LEVELS: tuple[tuple[str, ...], ...] = (
     ("implies",),
@@ -68,12 +69,16 @@ class _Parser:
         self.text = text
         self.end = start
         self.nesting = 0
+        self.tokens = 0
         self.failure: FhirPathError | None = None
         self.token = lex.read_token(text, start)
 
     def take(self) -> lex.Token:
         """Consume the next token.  An invalid character after it is reported when the parser reaches it."""
         taken = self.token
+        self.tokens += 1
+        if self.tokens > MAX_TOKENS:
+            raise lex.error_at(self.text, taken.start, f"more than {MAX_TOKENS} words and symbols")
         self.end = taken.end
         self.token = self._look(taken.end)
         return taken

@@ -37,6 +37,8 @@ from ipf.ports.search import Query, Sort, Term
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # for the HTTP layer; they do not restrict the search
 _LAST_UPDATED = "_lastUpdated"
+MOST_ALTERNATIVES = 5000
+"""Values of all parameters of one search."""
 _PLAIN_TOKEN = re.compile(r"([A-Za-z]+)\?([A-Za-z_-]+)=(([^&%+,\\|]+)\|([^&%+,\\|]+))", re.DOTALL).fullmatch
 _NOTHING_TO_ESCAPE = re.compile(r"[A-Za-z0-9._~:/-]+").fullmatch
 _SURELY_WHOLE = 300  # characters; longer values are cut by the index
@@ -59,7 +61,12 @@ def parse_query(
     if resource_type not in definitions().resource_types:
         raise Problem(Category.NOT_SUPPORTED, f"{resource_type} is no FHIR R4 resource type")
     parser = _QueryParser(resource_type, strict, now)
+    alternatives = 0
     for name, value in pairs:
+        alternatives += value.count(",")
+        if alternatives > MOST_ALTERNATIVES:
+            text = f"the parameters of a search have more than {MOST_ALTERNATIVES} values, separated by commas"
+            raise Problem(Category.COSTLY, text, name)
         if name not in _PRESENTATION:
             parser.add(name, value)
     return parser.query(page_sizes)

@@ -17,6 +17,7 @@ from ipf.fhir.terminology.codesystem import CodeSystem, Concept
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 
 Json = dict[str, Any]
+MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds
 _FILTER = ("property", "op", "value")
 Systems = Callable[[str], CodeSystem | None]
 Sets = Callable[[str], "Membership | None"]
@@ -67,11 +68,22 @@ def expansion_of(facts: Json, systems: Systems, sets: Sets) -> Membership:
     found = Membership()
     for system, code, display in facts.get("members", ()):
         found.codes.setdefault(system, {})[code] = display
+    if _tests(facts, systems) > MOST_TESTS:
+        found.unknown, found.errors = {""}, {f"its filters would test more than {MOST_TESTS} codes"}
+        return found
     for include in facts.get("include", ()):
         _add_members(found, _included(include, systems, sets))
     for exclude in facts.get("exclude", ()):
         _remove_members(found, _included(exclude, systems, sets))
     return found
+
+
+def _tests(facts: Json, systems: Systems) -> int:
+    """How many codes the filters of a value set test."""
+    parts = [one for word in ("include", "exclude") for one in facts.get(word, ()) if one.get("filters")]
+    known = {one["system"]: systems(one["system"]) for one in parts if "system" in one}
+    sizes = {url: 0 if system is None else len(system.concepts) for url, system in known.items()}
+    return sum(sizes.get(one.get("system", ""), 0) * len(one["filters"]) for one in parts)
 
 
 def _included(include: Json, systems: Systems, sets: Sets) -> Membership:

@@ -73,7 +73,10 @@ def _copy(context: Context, arguments: Arguments) -> Value:
 
 
 def _truncate(context: Context, arguments: Arguments) -> Value:
-    text, length = text_of(arguments[0]), int(_literal(context, arguments[1], "the length"))
+    text, digits = text_of(arguments[0]), _literal(context, arguments[1], "the length")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise context.fail("the length must be a whole number")
+    length = int(digits)
 
     def truncate(frame: Frame) -> str | None:
         value = text(frame)

@@ -45,7 +45,11 @@ def _check_numbers(record: Any) -> None:
     if isinstance(record, Source):
         if record.minimum is not None and (type(record.minimum) is not int or record.minimum < 0):
             raise ValueError("min of a source is no number")
-        if record.minimum is not None and record.maximum != "*" and not record.maximum.isdecimal():
+        if (
+            record.minimum is not None
+            and record.maximum != "*"
+            and not (record.maximum.isdecimal() and len(record.maximum) < 10)
+        ):
             raise ValueError("max of a source is no number and not '*'")
     if isinstance(record, Target) and not set(record.list_modes) <= set(TARGET_LIST_MODES):
         raise ValueError("listMode of a target is none of " + ", ".join(TARGET_LIST_MODES))

@@ -30,6 +30,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+MAX_DIGITS = 100  # of a number
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
@@ -63,7 +64,9 @@ def unescape(text: str) -> str:
     so that regular expressions may be written either way (`\\d` and `\\\\d`)."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(_unescape_one, text)
+    found = _ESCAPE.sub(_unescape_one, text)
+    # two escapes may be one character
+    return found if found.isascii() else found.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _unescape_one(match: re.Match[str]) -> str:
@@ -106,6 +109,9 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
         if match is None:
             raise FmlError(f"unexpected {text[position]!r}", file, Place(line, position - line_start + 1))
         kind, content, end = match.lastgroup or "", match[0], match.end()
+        if kind == "number" and len(content) > MAX_DIGITS:
+            text = f"a number has more than {MAX_DIGITS} characters"
+            raise FmlError(text, file, Place(line, position - line_start + 1))
         if kind == "comment":
             comments.append(content[2:].strip())
         elif kind == "block":
@@ -114,6 +120,12 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
             comment = "\n".join(comments) if comments else ""
             comments = []
             meaning = _meaning(kind, content) if kind in _WITH_MARKS else intern(content)  # few distinct words
+            if not _is_unicode(meaning):
+                raise FmlError(
+                    "a text is not valid Unicode: half of a surrogate pair",
+                    file,
+                    Place(line, position - line_start + 1),
+                )
             yield Token(kind, meaning, position, end, Place(line, position - line_start + 1), comment)
         if kind in _OVER_LINES and "\n" in content:
             line += content.count("\n")
@@ -125,6 +137,14 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
 
 _WITH_MARKS = frozenset(("string", "quoted", "markdown"))
 _OVER_LINES = frozenset(("space", "block", "string", "quoted", "markdown"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written in UTF-8."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _meaning(kind: str, content: str) -> str:

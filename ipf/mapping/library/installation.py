@@ -23,6 +23,7 @@ from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.library import profiled
 from ipf.mapping.library.maps import Library, MappingResult
 from ipf.ports import ALL_SENDERS, Claimed, InstalledMap, Json, Mapped, Mapper, MappingStore, Override
+from ipf.ports.threads import without_garbage_collection
 
 log = Logger()
 
@@ -170,10 +171,11 @@ class Installation:
         """Compile all maps, also those without a message type, and discard the result."""
 
         def build() -> None:
-            library = self._build(installed, False)
-            for one in installed:
-                if one.resource_type == "StructureMap":
-                    library.check(one.url)
+            with without_garbage_collection():
+                library = self._build(installed, False)
+                for one in installed:
+                    if one.resource_type == "StructureMap":
+                        library.check(one.url)
 
         await self._locked(lambda: self._run_in_thread(build))
 

@@ -67,6 +67,21 @@ class AnswerTest(unittest.TestCase):
         bundle = {"resourceType": "Bundle", "entry": [{"fullUrl": "urn:uuid:1", "resource": PATIENT}]}
         self.answers(bundle, {"'urn:uuid:1'.resolve().id": ["p"], "Bundle.entry.resource.name.family": ["Müller"]})
 
+    def test_hostile_texts(self) -> None:
+        """Each is a syntax error with its place, however long the text is."""
+        for text, reason in (
+            ("9" * 5_000 + " > 0", "more than 1000 characters"),
+            ("1 < 1." + "3" * 20_000, "more than 1000 characters"),
+            ("'\\ud800'", "not valid Unicode"),
+            ("(" * 10_000, "levels of nesting"),
+            ("1" + "+1" * 10_000, "more than 10000 words and symbols"),
+            ("name" + ".where(true)" * 5_000, "more than 10000 words and symbols"),
+            ("/* " * 10_000, "a comment is not terminated"),
+        ):
+            error = self.assertRaises(FhirPathError, compile, text)
+            self.assertEqual((error.kind, reason in str(error)), ("syntax", True), (text[:20], str(error)))
+        self.answers(PATIENT, {"'\\ud83d\\ude00'": ["\N{GRINNING FACE}"]})
+
     def test_host(self) -> None:
         seen: list[Any] = []
         host = Host(

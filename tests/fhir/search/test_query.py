@@ -205,6 +205,11 @@ class Terms(TestCase):
             self.assertEqual((problem.place, problem.category), (name, category), criteria)
             self.assertIn((name or criteria).partition("?")[0], problem.text)
 
+    def test_very_many_values(self) -> None:
+        problem = self.assertRaises(Problem, parse_query, "Patient", [("name", "x," * 3_000), ("gender", "a," * 3_000)])
+        self.assertEqual((problem.category, problem.place), (Category.COSTLY, "gender"))
+        self.assertIn("more than 5000 values", problem.text)
+
     def test_unknown_parameter_error_lists_known_ones(self) -> None:
         """The error lists the parameters of the type; in a chain it only names the unknown one."""
         with self.assertRaises(Problem) as raised:

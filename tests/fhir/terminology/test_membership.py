@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codesystem import CodeSystem, facts_of
 from ipf.fhir.terminology.translate import translate
+from ipf.fhir.terminology.valueset import MOST_TESTS
 
 CS, SNOMED, VS = "http://x.test/cs", "http://snomed.info/sct", "http://hl7.org/fhir/ValueSet/"
 SYSTEM = {
@@ -86,6 +87,12 @@ class Membership(TestCase):
         system = CodeSystem(CS, facts_of({"content": "complete", "concept": [*chain, {"display": "no code"}]}))
         self.assertEqual(len(system.below("7")), 20_000)
         self.assertEqual(len(system.above("7")), 20_000)
+
+    def test_filters_that_cost_too_much(self) -> None:
+        rows = [("code", "regex", "([A-Za-z]+)+0")] * (MOST_TESTS // 5 + 1)
+        members = terminology(it={"include": [include(*rows)]}).members("http://x.test/it")
+        assert members is not None
+        self.assertEqual(members.errors, {"its filters would test more than 2000000 codes"})
 
     def test_value_sets_in_chains(self) -> None:
         """A chain deeper than DEEPEST cannot be decided; what is refused in it is found by itself."""

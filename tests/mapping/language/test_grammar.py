@@ -78,6 +78,12 @@ ERRORS = [
     ("/// url = 'u'\ngroup g(source src, target tgt) { src.a 1.. as b; }", "2:45", "a number or '*'"),
     ("/// url = 'u'\ngroup g(source src, target tgt) <<typ>> {}", "2:35", "'types' or 'type+'"),
     ("/// url = 'u'\ngroup g(source src, target tgt) { src.a 'no end; }", "2:41", "unexpected"),
+    (
+        "/// url = 'u'\ngroup g(source src, target tgt) { src -> tgt.a = " + "9" * 5_000 + "; }",
+        "2:50",
+        "100 characters",
+    ),
+    ("/// url = 'u'\ngroup g(source src, target tgt) { src -> tgt.a = '\\ud800'; }", "2:50", "not valid Unicode"),
     ("/// url = 'u'\n" + "/* " * 100_000, "2:1", "a comment is not terminated"),
     ("/// url = 'u'\ngroup g(source src, target tgt) { /* no end }", "2:35", "a comment is not terminated"),
     ("/// url = 'u'\nconceptmap '#c' { prefix s = 'x' t:a == s:b }", "2:34", "one of the prefixes declared above"),
