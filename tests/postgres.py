@@ -48,6 +48,9 @@ FAST = {
     "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
 }  # fmt: skip
 
+PATIENT: dict[str, Any] = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE, "tick_seconds": PATIENCE}
+"""Options of a `Database` on a machine that may stall."""
+
 _numbers = itertools.count(1)
 _starting = defer.DeferredLock()
 _server: EmbeddedPostgres | None = None
@@ -85,7 +88,7 @@ async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
     url = await fresh_url(kind)
     if options.get("tenants"):
         await secure(url, reactor=reactor)
-    options = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE, "tick_seconds": PATIENCE, **options}
+    options = PATIENT | options
     opened = Database(url, reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
     await opened.start()
     return opened

@@ -59,6 +59,11 @@ class Feed:
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self._tasks)
 
+    def abandon(self) -> None:
+        """End each sender at once."""
+        for task in self._tasks:
+            task.cancel()
+
     async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
         deadline = asyncio.get_running_loop().time() + seconds

@@ -113,6 +113,7 @@ class Database:
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
         self._opening: set[Deferred[bool]] = set()
+        self._connecting: set[Deferred[Connection]] = set()
         self._down = False
         self._closed = False
         self._reconnecting: Any = None
@@ -126,8 +127,8 @@ class Database:
         """Open all connections.  StoreUnreachable when the server cannot be reached now (the pool goes on trying)."""
         first = await self._borrow()
         self._give_back(first)
-        while self._has_room():
-            self._open_one()
+        for _ in range(self._size):
+            self._open_more()
 
     async def close(self, patience: float = 10.0) -> None:
         """Close every connection; those who wait fail with StoreUnreachable, statements that take longer as well."""
@@ -138,8 +139,7 @@ class Database:
             if not connection.lent:
                 self._drop(connection)
         self._fail_waiting(StoreUnreachable("the store is closed"))
-        for opening in list(self._opening):
-            opening.cancel()
+        self._stop_connecting()
         busy = [connection.settled() for connection in list(self._all)]
         limit = self._reactor.callLater(patience, self._drop_all)
         for settled in busy:
@@ -245,9 +245,9 @@ class Database:
                 if self._closed or self._down:
                     raise StoreUnreachable()
                 self._reserved = await self._connected()
-            if self._closed:
-                self._reserved.close()
             return await self._reserved.run(sql)
+        except CancelledError:
+            raise StoreUnreachable() from None
         finally:
             self._reserved_lock.release()
 
@@ -296,13 +296,6 @@ class Database:
             text = f"no connection to the store was free within {self._wait_seconds:g} s"
             raise StoreUnreachable(text) from None
 
-    def _has_room(self) -> bool:
-        return len(self._all) + len(self._opening) < self._size
-
-    def _open_more(self) -> None:
-        if self._has_room():
-            self._open_one()
-
     def _give_back(self, connection: Connection) -> None:
         connection.lent = False
         if not connection.alive or self._closed:
@@ -327,7 +320,9 @@ class Database:
         if self._waiting and not self._closed and not self._down:
             self._open_more()
 
-    def _open_one(self) -> None:
+    def _open_more(self) -> None:
+        if len(self._all) + len(self._opening) >= self._size:
+            return
         opening = Deferred.fromCoroutine(self._open())
         if not opening.called:
             self._opening.add(opening)
@@ -360,15 +355,26 @@ class Database:
             self._open_more()
 
     async def _connected(self) -> Connection:
-        return await connect(
-            self.url,
-            reactor=self._reactor,
-            greeting=self._greeting,
-            connect_seconds=self._connect_seconds,
-            statement_seconds=self._statement_seconds,
-            lost=self._lost,
-            first=self._host,
+        connecting = Deferred.fromCoroutine(
+            connect(
+                self.url,
+                reactor=self._reactor,
+                greeting=self._greeting,
+                connect_seconds=self._connect_seconds,
+                statement_seconds=self._statement_seconds,
+                lost=self._lost,
+                first=self._host,
+            )
         )
+        self._connecting.add(connecting)
+        try:
+            return await connecting
+        finally:
+            self._connecting.discard(connecting)
+
+    def _stop_connecting(self) -> None:
+        for connecting in list(self._connecting):
+            connecting.cancel()
 
     def _lost(self, connection: Connection) -> None:
         """A connection died; only an idle one is not noticed by its borrower."""
@@ -385,11 +391,10 @@ class Database:
     def _leave(self, problem: StoreUnreachable) -> None:
         """Drop every connection to a server that cannot be used; running statements and callers fail now."""
         self._probe.stop()
-        for opening in list(self._opening):
-            opening.cancel()
+        self._left()
+        self._stop_connecting()
         self._server_gone(problem, wait=0.0, at_once=True)
         self._drop_all()
-        self._left()
 
     def _server_gone(self, problem: Problem, wait: float = RECONNECT_SECONDS, at_once: bool = False) -> None:
         if not self._down and not self._closed:

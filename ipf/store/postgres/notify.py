@@ -28,6 +28,7 @@ log = Logger()
 CHANNEL = "ipf_bell"
 GAP_SECONDS = 0.005
 RECONNECT_SECONDS = 0.5
+ANSWER_SECONDS = 10.0  # a NOTIFY waits for commits of others
 
 
 class PostgresNotifier:
@@ -79,7 +80,7 @@ class PostgresNotifier:
             self._connection = None
 
     async def _connect(self) -> None:
-        connection = await connect(self._url, reactor=self._reactor, lost=self._lost)
+        connection = await connect(self._url, reactor=self._reactor, statement_seconds=ANSWER_SECONDS, lost=self._lost)
         try:
             await connection.run(f"LISTEN {connection.quoted_identifier(self._channel)}")
         except Problem:

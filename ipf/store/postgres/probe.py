@@ -43,7 +43,7 @@ class Probe:
     @property
     def seconds(self) -> float:
         """How long a server may be silent, about."""
-        return TICKS * self._tick_seconds
+        return round(TICKS * self._tick_seconds, 3)
 
     def watch(self, host: Host) -> None:
         """Watch this server, and no other one."""

@@ -12,13 +12,13 @@ from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import WAIT_SECONDS, Database
 from tests import postgres
+from tests.store.postgres.clock import ClockWithSockets
 from tests.waiting import PATIENCE, free_port
 
 READ_ONLY = "ALTER DATABASE {} SET default_transaction_read_only = on"
@@ -52,18 +52,6 @@ FAKES: dict[str, Callable[[Any], None]] = {
     "nonsense": lambda transport: transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 50),
     "refuses TLS and closes": lambda transport: (transport.write(b"N"), transport.loseConnection()),
 }
-
-
-class _ClockWithSockets(Clock):
-    """Time stands still; sockets are those of the reactor."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(reactor, name)
-
-    def callLater(self, when: float, what: Callable[..., object], *args: Any, **kw: Any) -> Any:
-        """The reactor's when it is due at once."""
-        place: Any = reactor if when == 0 else super()
-        return place.callLater(when, what, *args, **kw)
 
 
 class _Servers(TestCase):
@@ -155,7 +143,7 @@ class PoolTest(_Servers):
     """A pool on several hosts."""
 
     def _pool(self, *places: tuple[str, str | int], **options: Any) -> Database:
-        pool = Database(self._url(*places), reactor=reactor, size=3, **options)
+        pool = Database(self._url(*places), reactor=reactor, size=3, **{**postgres.PATIENT, **options})
         self.addCleanup(lambda: started(pool.close()))
         return pool
 
@@ -202,7 +190,7 @@ class PoolTest(_Servers):
 
     async def test_waiting_for_a_connection_is_bounded(self) -> None:
         """A caller fails when no connection is given back in time; the next one gets it."""
-        clock = _ClockWithSockets()
+        clock = ClockWithSockets()
         pool = Database(self._url(self.real), reactor=clock, size=1)
         self.addCleanup(lambda: started(pool.close()))
         await pool.start()

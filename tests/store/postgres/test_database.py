@@ -25,7 +25,6 @@ from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.supervisor import GRACE_SECONDS, PostgresSupervisor
 from tests import postgres
 from tests.contracts.resources import gather_all
-from tests.waiting import PATIENCE
 
 LOCK, UNLOCK = "SELECT pg_advisory_lock(7)", "SELECT pg_advisory_unlock(7)"
 SHARED_LOCK = "SELECT pg_advisory_xact_lock_shared(7)"  # waits for as long as another has the lock
@@ -47,7 +46,7 @@ class DatabaseTest(TestCase):
     """A pool of two on a server that stays."""
 
     async def setUp(self) -> None:
-        self.database = Database(await postgres.fresh_url(None), reactor=reactor, connect_seconds=PATIENCE, size=2)
+        self.database = Database(await postgres.fresh_url(None), reactor=reactor, **postgres.PATIENT, size=2)
         await self.database.start()
         self.addCleanup(lambda: started(self.database.close()))
         await self.database.many("CREATE TABLE t (id integer PRIMARY KEY)")
@@ -94,7 +93,7 @@ class DatabaseTest(TestCase):
 
     async def test_waiting_in_order(self) -> None:
         """More callers than connections: served in order of request."""
-        single = Database(self.database.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
+        single = Database(self.database.url, reactor=reactor, **postgres.PATIENT, size=1)
         order: list[int] = []
 
         async def query(number: int) -> None:
@@ -117,7 +116,7 @@ class DatabaseTest(TestCase):
                 await session.many(f"INSERT INTO t VALUES (3); {SHARED_LOCK}")
                 await session.commit()
 
-        other = Database(self.database.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
+        other = Database(self.database.url, reactor=reactor, **postgres.PATIENT, size=1)
         for work in (lambda: self.database.transact(slow), by_hand, lambda: self.database.many(SHARED_LOCK)):
             await other.many(LOCK)
             running = started(work())
@@ -142,7 +141,7 @@ class DatabaseTest(TestCase):
     async def test_killed_backends(self) -> None:
         """Broken connections are replaced; a statement on one fails with StoreUnreachable."""
         hit = started(self.database.many("SELECT pg_sleep(300)"))
-        other = Database(self.database.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
+        other = Database(self.database.url, reactor=reactor, **postgres.PATIENT, size=1)
         await other.many("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                          "WHERE pid <> pg_backend_pid() AND datname = current_database()")  # fmt: skip
         await other.close()
@@ -160,7 +159,7 @@ class DatabaseTest(TestCase):
     async def test_a_statement_that_hangs(self) -> None:
         """It fails after the time limit."""
         url = self.database.url
-        impatient = Database(url, reactor=reactor, connect_seconds=PATIENCE, size=1, statement_seconds=0.1)
+        impatient = Database(url, reactor=reactor, **postgres.PATIENT, size=1, statement_seconds=0.1)
         await self.assertFailure(started(impatient.many("SELECT pg_sleep(300)")), StoreUnreachable)
         self.assertEqual(await impatient.many("SELECT 1"), [(1,)])
         await impatient.close()
@@ -182,7 +181,7 @@ class OutageTest(TestCase):
 
     async def test_stopped_and_started(self) -> None:
         """StoreUnreachable at once, then reconnected; the notifier wakes all subscribers after the reconnect."""
-        database = Database(self.server.url("one"), reactor=reactor, connect_seconds=PATIENCE, size=3)
+        database = Database(self.server.url("one"), reactor=reactor, **postgres.PATIENT, size=3)
         await database.start()
         self.addCleanup(lambda: started(database.close()))
         notifier, woken = PostgresNotifier(self.server.url("one"), reactor=reactor), []
@@ -248,7 +247,7 @@ class OutageTest(TestCase):
 
     async def test_a_statement_that_does_not_end(self) -> None:
         """It delays the closing of its pool up to the limit only."""
-        database = Database(self.server.url("one"), reactor=reactor, connect_seconds=PATIENCE, size=1)
+        database = Database(self.server.url("one"), reactor=reactor, **postgres.PATIENT, size=1)
         await database.start()
         sleeping = started(database.many("SELECT pg_sleep(300)"))
         await database.close(0.1)

@@ -15,7 +15,6 @@ from ipf.store.postgres.database import Database
 from ipf.store.postgres.migrate import Migration, migrate, migrations
 from tests import postgres
 from tests.contracts.resources import gather_all
-from tests.waiting import PATIENCE
 
 _ONE = Migration(1, "001-one", "CREATE TABLE one (id integer); -- a comment at the end")
 _TWO = Migration(2, "002-two", "INSERT INTO one VALUES (2);")
@@ -36,7 +35,7 @@ class MigrateTest(TestCase):
         self.url = await postgres.fresh_url(None)
 
     async def _rows(self) -> list[tuple[int, ...]]:
-        database = Database(self.url, reactor=reactor, connect_seconds=PATIENCE, size=1)
+        database = Database(self.url, reactor=reactor, **postgres.PATIENT, size=1)
         rows = await database.many("SELECT id FROM one")
         await database.close()
         return rows

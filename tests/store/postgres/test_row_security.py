@@ -19,7 +19,6 @@ from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from tests import postgres
 from tests.contracts import resources as contract
 from tests.rest.world import World, by_mrn, patient, put, unit
-from tests.waiting import PATIENCE
 
 # Tables that hold nothing of a tenant.
 WITHOUT_TENANT = {
@@ -216,7 +215,7 @@ class SecureTests(TestCase):
             connection.close()
 
     async def works(self, url: str) -> None:
-        database = Database(url, reactor=reactor, connect_seconds=PATIENCE, size=1, tenants=True)
+        database = Database(url, reactor=reactor, **postgres.PATIENT, size=1, tenants=True)
         await database.start()
         await database.all_tenants.many("INSERT INTO receipts (partition_id, key, correlation_id)"
                                      " VALUES (1, 'k', '00000000-0000-7000-8000-000000000007')")  # fmt: skip

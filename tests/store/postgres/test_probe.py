@@ -1,0 +1,161 @@
+"""A server that hangs, and one that only seems to."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+from twisted.internet import defer, reactor
+from twisted.trial.unittest import TestCase
+
+from ipf.errors import StoreUnreachable
+from ipf.store.postgres.connect import connect
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.embedded import EmbeddedPostgres
+from ipf.store.postgres.hosts import hosts_of
+from ipf.store.postgres.migrate import LOCK, migrate
+from ipf.store.postgres.notify import PostgresNotifier
+from ipf.store.postgres.probe import TICKS, Probe
+from tests import postgres
+from tests.store.postgres.clock import ClockWithSockets
+from tests.waiting import PATIENCE
+
+
+def started(coroutine: Any) -> defer.Deferred[Any]:
+    """Run a coroutine."""
+    return defer.Deferred.fromCoroutine(coroutine)
+
+
+class ProbeTest(TestCase):
+    """Ticks of a clock; real sockets."""
+
+    def setUp(self) -> None:
+        self.clock = ClockWithSockets()
+        self.found: list[str] = []
+        self.probe = Probe(self.clock, lambda: self.found.append("hung"))
+        self.addCleanup(self.probe.stop)
+
+    async def test_a_silent_server(self) -> None:
+        """It hangs when it has not answered at three ticks in a row."""
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            self.probe.watch(hosts_of(f"postgresql://ipf@127.0.0.1:{silent.getsockname()[1]}/one")[0])
+            for tick in range(TICKS):
+                self.clock.advance(1)
+                self.assertEqual(self.found, [], tick)
+            self.clock.advance(1)
+            self.assertEqual(self.found, ["hung"])
+            self.clock.advance(100)
+            self.assertEqual(self.found, ["hung"])
+
+    async def test_a_process_that_was_blocked(self) -> None:
+        """However late its ticks are, an answer that has arrived is read before the third."""
+        self.probe.watch(hosts_of(await postgres.fresh_url(None))[0])
+        for _ in range(20):
+            self.clock.advance(1)  # asks
+            for _ in range(TICKS - 1):
+                self.clock.advance(60)  # the reactor reads nothing meanwhile
+            while self.probe._asking is not None:
+                await postgres.pause(0.001)
+        self.assertEqual(self.found, [])
+
+    async def test_a_server_that_is_gone(self) -> None:
+        """A refusal is an answer: connections notice it by themselves."""
+        self.probe.watch(hosts_of("postgresql://ipf@127.0.0.1:1/one")[0])
+        for _ in range(20):
+            self.clock.advance(1)
+            while self.probe._asking is not None:
+                await postgres.pause(0.001)
+        self.assertEqual(self.found, [])
+
+
+class HangTest(TestCase):
+    """A server of its own, all of whose processes are stopped (SIGSTOP)."""
+
+    async def setUp(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="ipf-hang-"))
+        self.server = EmbeddedPostgres(folder, reactor, databases=("one",), extra=postgres.FAST)
+        await self.server.start()
+        self.url = self.server.url("one")
+        self.stopped: list[psutil.Process] = []
+
+        async def remove() -> None:
+            self._resume()
+            await self.server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+        self.addCleanup(lambda: started(remove()))
+
+    def _suspend(self) -> None:
+        postmaster = psutil.Process(self.server.pid())
+        postmaster.send_signal(signal.SIGSTOP)  # first, so that it starts nothing more
+        self.stopped = [postmaster, *postmaster.children(recursive=True)]
+        for process in self.stopped[1:]:
+            process.send_signal(signal.SIGSTOP)
+
+    def _resume(self) -> None:
+        for process in self.stopped:
+            if process.is_running():
+                process.send_signal(signal.SIGCONT)
+        self.stopped = []
+
+    async def test_every_statement_fails_and_the_pool_comes_back(self) -> None:
+        """Running, waiting and reserved ones, a transaction; later ones at once; the notifier leaves as well."""
+        notifier = PostgresNotifier(self.url, reactor=reactor)
+        await notifier.start()
+        self.addCleanup(lambda: started(notifier.close()))
+        database = Database(
+            self.url, reactor=reactor, size=2, connect_seconds=PATIENCE, tick_seconds=0.2, left=notifier.reconnect
+        )
+        self.addCleanup(lambda: started(database.close()))
+        await database.start()
+        listening = notifier._connection
+        sleep = "SELECT pg_sleep(3000)"
+        running = [started(database.many(sleep)), started(database.transact(lambda session: session.many(sleep)))]
+        running += [started(database.many("SELECT 1")), started(database.run_reserved(sleep))]
+        self._suspend()
+        for each in running:
+            await self.assertFailure(each, StoreUnreachable)
+        for work in (database.many("SELECT 1"), database.run_reserved("SELECT 1")):
+            self.failureResultOf(started(work), StoreUnreachable)
+        self.assertIs(notifier._connection, None)
+        self._resume()
+        while not database.reachable or notifier._connection is None:
+            await postgres.pause(0.02)
+        self.assertIsNot(notifier._connection, listening)
+        while await self._answer(database) != [(1,)]:  # a slow machine may seem to hang again
+            await postgres.pause(0.02)
+
+    async def _answer(self, database: Database) -> object:
+        try:
+            return await database.many("SELECT 1")
+        except StoreUnreachable:
+            return None
+
+    async def test_closing(self) -> None:
+        """A pool closes although its server hangs."""
+        database = Database(self.url, reactor=reactor, size=2, connect_seconds=PATIENCE, tick_seconds=0.2)
+        await database.start()
+        running = started(database.many("SELECT pg_sleep(3000)"))
+        self._suspend()
+        await database.close(PATIENCE)
+        await self.assertFailure(running, StoreUnreachable)
+
+    async def test_a_migration(self) -> None:
+        """The error names the host, also when another replica held the lock."""
+        holder = await connect(self.url, reactor=reactor, connect_seconds=PATIENCE)
+        self.addCleanup(holder.close)
+        await holder.run(f"SELECT pg_advisory_lock({LOCK})")
+        migrating = started(migrate(self.url, "ipf", reactor=reactor))
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+        while not await holder.run(waiting):
+            await postgres.pause(0.02)
+        self._suspend()
+        failed = await self.assertFailure(migrating, StoreUnreachable)
+        self.assertIn(f"{self.server.cluster}:5432 has not answered for 3 s", failed.detail)
