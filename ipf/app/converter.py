@@ -27,6 +27,7 @@ from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.process import CONVERTER_NAME, freeze_startup_objects, use_monotonic_timers, worker_name
 from ipf.app.runtime.stores import open_stores
 from ipf.app.stages.conversion import start_conversion_stage
+from ipf.app.stages.topic_failures import start_topic_failures
 from ipf.config.environment import InvalidSetting, read
 from ipf.config.settings import Settings
 from ipf.pipeline.convert.batches import DEDICATED_PROCESS
@@ -60,6 +61,7 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
         stores = await open_stores(settings, urls, "converter", DEDICATED_PROCESS.concurrency + 2, reactor, stack)
         installation = await open_accepted_maps(settings, stores, reactor, stack)
         start_conversion_stage(settings, stores, installation, name, DEDICATED_PROCESS, reactor, stack)
+        start_topic_failures(settings, stores, reactor, stack, withdraws=False)
         freeze_startup_objects()
         if CONVERTER_NAME in os.environ:
             LoopingCall(beat).start(BEAT_SECONDS)

@@ -32,6 +32,7 @@ from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
 from ipf.app.stages.notifications import start_notifications
 from ipf.app.stages.recovery import start_recovery
+from ipf.app.stages.topic_failures import start_topic_failures
 from ipf.app.stages.validation import resource_checks
 from ipf.config.settings import Settings
 from ipf.errors import Problem
@@ -61,6 +62,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     await start_recovery(settings, stores, reactor, stack)
     monitoring = start_monitoring(stores, systemd, reactor, stack)
     sockets = start_notifications(settings, stores, reactor, stack)
+    start_topic_failures(settings, stores, reactor, stack, withdraws=True)
     start_maintenance(settings, stores, reactor, stack)
     converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
 

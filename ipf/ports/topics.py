@@ -30,6 +30,7 @@ class Trigger:
     `previous`, `current`: searches on the resource before and after the change, None = no condition.  `on_create`,
     `on_delete`: the result where there is no resource before or after.  `needs_both`: both searches must match, not
     only one.  `expression`: FHIRPath that must be true of the resource, with `%current` and `%previous`.
+    `place`: in the topic.
     """
 
     resource_type: str
@@ -40,6 +41,7 @@ class Trigger:
     on_delete: bool = False
     needs_both: bool = False
     expression: ResourceTest | None = None
+    place: str = "resourceTrigger[0]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A served topic.  `shapes`: by resource type, the includes of its notification shape."""
+    """A served topic.  `shapes`: by resource type, the includes of its notification shape.
+
+    `version_id`: `meta.versionId` of its resource; "" = not stored yet.
+    """
 
     url: str
     version: str
@@ -65,6 +70,7 @@ class Topic:
     triggers: tuple[Trigger, ...]
     filters: tuple[Filter, ...] = ()
     shapes: Mapping[str, tuple[Include, ...]] | None = None
+    version_id: str = ""
 
     @property
     def resource_types(self) -> tuple[str, ...]:

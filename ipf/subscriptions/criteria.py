@@ -33,7 +33,10 @@ _PAYLOAD = "Subscription.channel.payload"
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The criteria of one stored subscription.  `topic_url`: without a version; "" when the criteria are a search."""
+    """The criteria of one stored subscription.  `topic_url`: without a version; "" when the criteria are a search.
+
+    `error`: `Subscription.error`.
+    """
 
     tenant: str
     id: str
@@ -42,16 +45,17 @@ class Criteria:
     filters: tuple[str, ...] = ()
     ends_at: datetime | None = None
     status: str = ""
+    error: str = ""
 
 
 def criteria_of(tenant: str, id: str, subscription: Json) -> Criteria:
     """The criteria of a stored Subscription; never raises."""
     criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
-    status = str(subscription.get("status", ""))
+    status, error = str(subscription.get("status", "")), str(subscription.get("error", ""))
     if topic is None:
-        return Criteria(tenant, id, criteria, ends_at=end_of(subscription), status=status)
+        return Criteria(tenant, id, criteria, ends_at=end_of(subscription), status=status, error=error)
     url, filters = topic.partition("|")[0], filters_of(subscription)
-    return Criteria(tenant, id, criteria, url, filters, end_of(subscription), status)
+    return Criteria(tenant, id, criteria, url, filters, end_of(subscription), status, error)
 
 
 def end_of(subscription: Json) -> datetime | None:

@@ -24,12 +24,14 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.match import matches
-from ipf.fhir.topics.topic import fires
+from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import Change, Changes, Json, Matcher
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
 from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
 from ipf.subscriptions.index import CriteriaIndex
+from ipf.subscriptions.status import ACTIVE
+from ipf.subscriptions.topic_failures import FailingTopic, TopicFailures, failing_topic
 from ipf.subscriptions.topic_index import TopicIndex, TriggerBucket
 
 log = Logger()
@@ -61,10 +63,15 @@ class UnservedSubscription:
 
 
 class MatchingIndex:
-    """`ports.Matcher` in memory.  `pause` yields to the reactor."""
+    """`ports.Matcher` in memory.  `pause` yields to the reactor; `count_failure` is called for each failed topic."""
 
-    def __init__(self, pause: Callable[[], Awaitable[object]] | None = None) -> None:
+    def __init__(
+        self,
+        pause: Callable[[], Awaitable[object]] | None = None,
+        count_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self._yield_to_reactor = pause
+        self.failures = TopicFailures(count_failure)
         self._lock = DeferredLock()
         self._clear()
 
@@ -76,6 +83,7 @@ class MatchingIndex:
         self._by_search: dict[Kind, CriteriaIndex[IndexedSubscription]] = {}
         self._topics: TopicIndex[IndexedSubscription] = TopicIndex()
         self._of_topic: dict[tuple[str, str], set[int]] = {}
+        self._failing: dict[int, FailingTopic] = {}
         self.unserved: dict[int, UnservedSubscription] = {}
 
     @property
@@ -152,10 +160,13 @@ class MatchingIndex:
         before = self._criteria.pop(rid, None)
         if before is not None and before.topic_url:
             self._of_topic[before.tenant, before.topic_url].discard(rid)
+            self._failing.pop(rid, None)
         if criteria is not None:
             self._criteria[rid] = criteria
             if criteria.topic_url:
                 self._of_topic.setdefault((criteria.tenant, criteria.topic_url), set()).add(rid)
+                if criteria.status == ACTIVE and (failing := failing_topic(criteria.error)) is not None:
+                    self._failing[rid] = failing
 
     def _reindex(self, rid: int) -> None:
         """Move a subscription to the buckets of its current criteria."""
@@ -192,6 +203,15 @@ class MatchingIndex:
         """All served topics of a tenant, ordered by URL."""
         return self._topics.all(tenant)
 
+    def failing(self) -> Sequence[tuple[Criteria, FailingTopic, bool]]:
+        """Active subscriptions that report a failing topic, and whether the topic still has that version."""
+        found = []
+        for rid, failing in self._failing.items():
+            criteria = self._criteria[rid]
+            topic = self.topic(criteria.tenant, criteria.criteria)
+            found.append((criteria, failing, topic is not None and topic.version_id == failing.version_id))
+        return found
+
     def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
         """Problem BUSINESS_RULE when a Subscription cannot be served; `also`: topics of the same transaction."""
         criteria = criteria_of(tenant, "", subscription)
@@ -210,15 +230,18 @@ class MatchingIndex:
         if index is not None and not change.version.deleted:
             found.update(_matching(change, index))
         for bucket in self._topics.triggers(kind, change):
-            found.update(_fired_by_topic(change, bucket))
+            found.update(self._fired_by_topic(change, bucket))
         return sorted(found)
 
-
-def _fired_by_topic(change: Change, bucket: TriggerBucket[IndexedSubscription]) -> Iterator[int]:
-    """rids of the topic's subscriptions with matching filters, when the trigger fires."""
-    matching = list(_matching(change, bucket.subscribers))
-    if matching and fires(bucket.trigger, change):
-        yield from matching
+    def _fired_by_topic(self, change: Change, bucket: TriggerBucket[IndexedSubscription]) -> Sequence[int]:
+        """rids of the topic's subscriptions with matching filters, when the trigger fires; a failure is recorded."""
+        matching = list(_matching(change, bucket.subscribers))
+        try:
+            return matching if matching and fires(bucket.trigger, change) else ()
+        except TriggerFailed as failed:
+            subscriptions = [self._criteria[rid] for rid in matching]
+            self.failures.record(change.tenant, bucket.topic, failed, change.version.last_updated, subscriptions)
+            return ()
 
 
 def _matching(change: Change, index: CriteriaIndex[IndexedSubscription]) -> Iterator[int]:

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 from twisted.logger import Logger
 
 from ipf.errors import Problem
-from ipf.fhir.topics.topic import always_meets, read_topic
+from ipf.fhir.topics.topic import read_topic
+from ipf.fhir.topics.trigger import always_meets
 from ipf.ports import Change, Json, ServedTopic
 from ipf.ports.topics import Topic, Trigger
 from ipf.subscriptions.index import CriteriaIndex, Item
@@ -26,9 +27,10 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TriggerBucket(Generic[T]):
-    """One trigger and the subscriptions to changes of its resource type."""
+    """One trigger of a topic and the subscriptions to changes of its resource type."""
 
     number: int
+    topic: Topic
     trigger: Trigger
     subscribers: CriteriaIndex[T]
 
@@ -131,7 +133,7 @@ class TopicIndex(Generic[T]):
                 continue
             self._last_number += 1
             index = indexes.setdefault(kind, CriteriaIndex())
-            index.add(TriggerBucket(self._last_number, trigger, entry.subscribers[trigger.resource_type]),
+            index.add(TriggerBucket(self._last_number, entry.topic, trigger, entry.subscribers[trigger.resource_type]),
                       always_meets(trigger, interactions[0]))  # fmt: skip
             entry.triggers.append((index, self._last_number))
 

@@ -140,6 +140,7 @@ _delivery_seconds = Histogram(
     registry=_REGISTRY,
     buckets=_LONG_SECONDS,
 )
+_topic_failures = Counter("fhir_subscription_topic_failures", "Changes that a topic failed on.", registry=_REGISTRY)
 
 _queue = Gauge(
     "interface_engine_queue_messages",
@@ -301,6 +302,11 @@ def dead_lettered(reason: str, *, source_protocol: str = MLLP) -> None:
 def failed_permanently(reason: str) -> None:
     """An attempt ended with an error that no retry mends.  `reason`: the name of its `Category` in any case."""
     _permanent_reasons[reason.lower()].inc()
+
+
+def topic_failed() -> None:
+    """A trigger of a topic could not be evaluated on a change."""
+    _topic_failures.inc()
 
 
 def match_unclear() -> None:

@@ -25,6 +25,7 @@ from ipf.app.runtime.stores import NotifierRouter, OpenedStores
 from ipf.app.stages.maintenance import message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.processes import ConverterProcesses
+from ipf.app.stages.topic_failures import failing_topics
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
@@ -264,6 +265,9 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
             raise RuntimeError(f"{processes.running} of {processes.wanted} converter processes run")
         return {"processes": processes.wanted if processes is not None else 0}
 
+    async def topics() -> Mapping[str, Any]:
+        return failing_topics(parts.stores)
+
     async def startup() -> None:
         if parts.converters is not None and parts.converters.are_starting:
             raise RuntimeError("converter processes are starting")
@@ -274,6 +278,7 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "converters": Component(converters, required=False),
         "startup": Component(startup),
         "profiles": Component(parts.profiles.health, required=False),
+        "topics": Component(topics, required=False),
     }
     if access.keys is not None:
         found["identity_provider"] = Component(access.keys.check, required=False)

@@ -120,7 +120,7 @@ async def open_stores(
         PostgresDeliveryQueue(fhir_database),
         PostgresUnmappedCodes(inbox_database),
         PostgresIdentityConflicts(inbox_database),
-        MatchingIndex(partial(deferLater, reactor, 0.0)),
+        MatchingIndex(partial(deferLater, reactor, 0.0), metrics.topic_failed),
         spans,
     )
 

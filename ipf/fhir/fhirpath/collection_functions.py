@@ -23,7 +23,7 @@ def empty(context: Context, focus: Items) -> Items:
 @plain_function("not")
 def negation(context: Context, focus: Items) -> Items:
     """The opposite of a boolean."""
-    value = op.truth(focus)
+    value = context.truth(focus)
     return [] if value is None else [not value]
 
 

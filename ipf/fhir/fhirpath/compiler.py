@@ -264,9 +264,9 @@ def _logic(operator: str, left: Run, right: Run) -> Run:
     combine, decided = _LOGIC[operator], _DECIDED.get(operator)
 
     def run(context: Context) -> Items:
-        a = op.truth(left(context))
+        a = context.truth(left(context))
         if a is not None and a is decided:
             return [operator != "and"]
-        return _boolean(combine(a, op.truth(right(context))))
+        return _boolean(combine(a, context.truth(right(context))))
 
     return run

@@ -10,6 +10,7 @@ from typing import Any
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.model import Model
 from ipf.fhir.fhirpath.nodes import FhirNode, Items, wrap_all
+from ipf.fhir.fhirpath.operators import truth
 
 MAX_STEPS = 1_000_000
 MAX_ITEMS = 1_000_000
@@ -33,6 +34,10 @@ class Host:
     `resolve(reference)` gives a resource or None.  `member_of(json, value_set)` and `conforms_to(json, profile)` give
     True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `trace(name, values)` receives
     what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.
+
+    `several_are_true`: several items where a boolean is needed count as true, as in the engine of Firely, with which
+    published topics are tested.  Otherwise they are an error, as the specification has it
+    (https://hl7.org/fhirpath/N1/#singleton-evaluation-of-collections).
     """
 
     resolve: Callable[[str], Any] | None = None
@@ -41,6 +46,7 @@ class Host:
     subsumes: Callable[[Any, Any], bool | None] | None = None
     trace: Callable[[str, list[Any]], None] | None = None
     clock: Callable[[], datetime] = _now
+    several_are_true: bool = False
 
 
 class Context:
@@ -64,6 +70,12 @@ class Context:
         self.steps -= steps
         if self.steps < 0:
             raise FhirPathError(f"more than {MAX_STEPS} steps")
+
+    def truth(self, items: Items) -> bool | None:
+        """A collection as a boolean: empty is None, one item that is no boolean counts as true."""
+        if len(items) > 1 and self.host.several_are_true:
+            return True
+        return truth(items)
 
     def now(self) -> datetime:
         """The time of this evaluation; constant during it."""

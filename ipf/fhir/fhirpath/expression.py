@@ -97,8 +97,12 @@ class Expression:
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
     ) -> bool:
-        """Whether the result is true; a single value that is not a boolean counts as true, an empty result as false."""
-        return operators.truth(self.evaluate(focus, variables, resolve=resolve, host=host)) is True
+        """Whether the result is true; a single value that is not a boolean counts as true, an empty result as false.
+
+        Several values are an error, or true with `Host.several_are_true`.
+        """
+        found = self.evaluate(focus, variables, resolve=resolve, host=host)
+        return (len(found) > 1 and host.several_are_true) or operators.truth(found) is True
 
     def _wrap(self, focus: Any) -> Items:
         if isinstance(focus, (list, tuple)):

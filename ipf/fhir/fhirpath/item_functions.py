@@ -41,7 +41,7 @@ def where(compiler: Compiling, source: Run, args: Arguments) -> Run:
     def run(context: Context) -> Items:
         items = source(context)
         answers = per_item(context, items, criterion)
-        return [item for item, answer in zip(items, answers, strict=True) if op.truth(answer)]
+        return [item for item, answer in zip(items, answers, strict=True) if context.truth(answer)]
 
     return run
 
@@ -58,7 +58,7 @@ def exists(compiler: Compiling, source: Run, args: Arguments) -> Run:
 def all_items(compiler: Compiling, source: Run, args: Arguments) -> Run:
     """Whether the criterion is true for every item."""
     criterion = compiler.compile(args[0])
-    return lambda context: [all(op.truth(answer) for answer in per_item(context, source(context), criterion))]
+    return lambda context: [all(context.truth(answer) for answer in per_item(context, source(context), criterion))]
 
 
 @shaped_function("select", 1)

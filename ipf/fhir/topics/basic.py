@@ -36,7 +36,7 @@ def topic_in(resource: Json | None) -> Json | None:
         found = _NAME.fullmatch(str(extension.get("url")))
         if found is not None:
             named.append((found[1], extension))
-    return {"resourceType": TOPIC, **_members(TOPIC, named)}
+    return {"resourceType": TOPIC, "meta": resource.get("meta", {}), **_members(TOPIC, named)}
 
 
 def _is_coded(resource: Json) -> bool:

@@ -1,7 +1,9 @@
 """Parses a SubscriptionTopic: its triggers, its filters and its notification shapes.
 
 Input: the resource in the form of R4B or R5, or from an R4 Basic (`basic.py`).  Output: a `Topic`, or Problem
-BUSINESS_RULE with an issue for each part that is not supported.
+BUSINESS_RULE with an issue for each reason.  A topic fires for all that its resource triggers say, or it is refused.
+Event triggers, filters and includes that are not supported have no effect; `check_topic` lists them, and a
+Subscription that uses such a filter is refused.
 
 All criteria of a trigger must hold; one trigger of several suffices.  `resultForCreate` and `resultForDelete` are the
 result of the criteria for the missing version; without them the criteria fail.  Without `supportedInteraction` creates,
@@ -12,71 +14,25 @@ Source: https://hl7.org/fhir/R4B/subscriptiontopic.html, https://hl7.org/fhir/R5
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.fhirpath import Expression, FhirPathError, compile
+from ipf.fhir.fhirpath import FhirPathError, compile
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.search.includes import read_include
-from ipf.fhir.search.match import matches
 from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.fhir.search.query import parse_criteria
-from ipf.ports import Change, Json
-from ipf.ports.index import Entries
+from ipf.fhir.topics.trigger import TopicExpression
+from ipf.ports import Json
 from ipf.ports.search import Include, Query
-from ipf.ports.topics import INTERACTIONS, Filter, ResourceTest, Topic, Trigger
+from ipf.ports.topics import INTERACTIONS, Filter, Topic, Trigger
 
 _PASSES = "test-passes"
 _RESULTS = frozenset({_PASSES, "test-fails"})
 _PLACE = "SubscriptionTopic"
+ANY_TYPE = "*"
+"""`canFilterBy.resource` of a filter for every type that has the parameter, as topics of US Core write it."""
 _COMPARATORS = frozenset(("=", "eq", "ne", "gt", "lt", "ge", "le", "sa", "eb", "ap"))
-
-
-def fires(trigger: Trigger, change: Change) -> bool:
-    """Whether a change of the trigger's type fires it.  An expression that fails on the data is false."""
-    return (
-        change.interaction in trigger.interactions
-        and _meets_searches(trigger, change)
-        and (trigger.expression is None or _meets_expression(trigger.expression, change))
-    )
-
-
-def always_meets(trigger: Trigger, interaction: str) -> Query | None:
-    """A search that the resource after (of a deletion: before) meets whenever the trigger fires; None = unknown."""
-    wanted, other = trigger.current, trigger.previous
-    if interaction == "delete":
-        wanted, other = other, wanted
-    return wanted if other is None or trigger.needs_both else None
-
-
-def _meets_searches(trigger: Trigger, change: Change) -> bool:
-    found = []
-    if trigger.previous is not None:
-        before = change.interaction != "create"
-        found.append(_meets(trigger.previous, change, change.before, change.previous) if before else trigger.on_create)
-    if trigger.current is not None:
-        after = change.interaction != "delete"
-        found.append(_meets(trigger.current, change, change.after, change.resource) if after else trigger.on_delete)
-    return not found or (all(found) if trigger.needs_both else any(found))
-
-
-def _meets_expression(expression: ResourceTest, change: Change) -> bool:
-    now, before = (None if one is None else redact_resource(one) for one in (change.resource, change.previous))
-    focus = now if now is not None else before
-    variables: dict[str, object] = {"current": now or [], "previous": before or []}
-    try:
-        return expression.test(focus, variables)
-    except FhirPathError:
-        return False
-
-
-def _meets(query: Query, change: Change, entries: Entries, resource: Json | None) -> bool:
-    at = change.version.last_updated
-    if resource is not None and resource is not change.resource:
-        at = datetime.fromisoformat(resource["meta"]["lastUpdated"]) if "meta" in resource else at
-    return matches(query, entries, id=change.version.id, last_updated=at, resource=resource)
 
 
 def is_served(resource: Json) -> bool:
@@ -84,28 +40,35 @@ def is_served(resource: Json) -> bool:
     return resource.get("status") == "active" and bool(resource.get("url"))
 
 
-def check_topic(resource: Json) -> None:
-    """Raise Problem BUSINESS_RULE for a SubscriptionTopic that is not supported.  Drafts may be incomplete."""
+def check_topic(resource: Json) -> tuple[Issue, ...]:
+    """The parts of a SubscriptionTopic that have no effect.  Problem BUSINESS_RULE when it cannot be served.
+
+    Drafts may be incomplete.
+    """
     if not isinstance(resource.get("url"), str):
         raise Problem(Category.BUSINESS_RULE, "a topic needs a url", f"{_PLACE}.url")
-    if resource.get("status") == "active":
-        read_topic(resource)
+    return _parse(resource)[1] if resource.get("status") == "active" else ()
 
 
 def read_topic(resource: Json) -> Topic:
     """The topic of a valid SubscriptionTopic.  Problem BUSINESS_RULE with all reasons."""
+    return _parse(resource)[0]
+
+
+def _parse(resource: Json) -> tuple[Topic, tuple[Issue, ...]]:
     parser = _TopicParser(resource)
     topic = parser.topic()
     if parser.issues:
         raise Problem(Category.BUSINESS_RULE, "the topic cannot be served", issues=tuple(parser.issues))
-    return topic
+    return topic, tuple(parser.unsupported)
 
 
 class _TopicParser:
-    """Parses a topic and collects the issues."""
+    """Parses a topic.  `issues` refuse it; `unsupported` are parts that have no effect."""
 
     def __init__(self, resource: Json) -> None:
         self.issues: list[Issue] = []
+        self.unsupported: list[Issue] = []
         self._resource = resource
 
     def topic(self) -> Topic:
@@ -113,9 +76,9 @@ class _TopicParser:
         resource = self._resource
         triggers = tuple(self._triggers())
         if not triggers and not self.issues:
-            self._refuse("a topic needs a resourceTrigger", "resourceTrigger")
+            self._refuse("a topic needs a resourceTrigger: nothing else fires here", "resourceTrigger")
         for number, _ in enumerate(resource.get("eventTrigger", ())):
-            self._refuse("event triggers are not supported", f"eventTrigger[{number}]")
+            self._leave_out("event triggers are not supported", f"eventTrigger[{number}]")
         types = frozenset(trigger.resource_type for trigger in triggers)
         return Topic(
             str(resource.get("url", "")),
@@ -124,22 +87,26 @@ class _TopicParser:
             triggers,
             tuple(self._filters(types)),
             dict(self._shapes()),
+            str(resource.get("meta", {}).get("versionId", "")),
         )
 
     def _refuse(self, text: str, place: str) -> None:
         self.issues.append(Issue(text, f"{_PLACE}.{place}", Category.BUSINESS_RULE))
 
-    def _type(self, item: Json, place: str) -> str | None:
+    def _leave_out(self, text: str, place: str) -> None:
+        self.unsupported.append(Issue(text, f"{_PLACE}.{place}", Category.NOT_SUPPORTED, severity="warning"))
+
+    def _type(self, item: Json, place: str, reject: Callable[[str, str], None]) -> str | None:
         name = str(item.get("resource", "")).rpartition("/")[2]
         if name in definitions().resource_types:
             return name
-        self._refuse(f"{name[:60] or 'nothing'} is not a resource type of this server", f"{place}.resource")
+        reject(f"{name[:60] or 'nothing'} is not a resource type of this server", f"{place}.resource")
         return None
 
     def _triggers(self) -> Iterator[Trigger]:
         for number, item in enumerate(self._resource.get("resourceTrigger", ())):
             place = f"resourceTrigger[{number}]"
-            name = self._type(item, place)
+            name = self._type(item, place, self._refuse)
             interactions = frozenset(item.get("supportedInteraction", INTERACTIONS))
             if not interactions <= INTERACTIONS:
                 self._refuse("interactions are create, update and delete", f"{place}.supportedInteraction")
@@ -158,6 +125,7 @@ class _TopicParser:
                 rule.get("resultForDelete") == _PASSES,
                 rule.get("requireBoth") is True,
                 self._expression(item.get("fhirPathCriteria"), f"{place}.fhirPathCriteria"),
+                place,
             )
 
     def _query(self, name: str, text: str | None, place: str) -> Query | None:
@@ -173,11 +141,11 @@ class _TopicParser:
             self._refuse(refused.text, place)
             return None
 
-    def _expression(self, text: str | None, place: str) -> Expression | None:
+    def _expression(self, text: str | None, place: str) -> TopicExpression | None:
         if text is None:
             return None
         try:
-            return compile(text)
+            return TopicExpression(compile(text))
         except FhirPathError as refused:
             self._refuse(f"not valid FHIRPath: {refused}", place)
             return None
@@ -185,17 +153,21 @@ class _TopicParser:
     def _filters(self, types: frozenset[str]) -> Iterator[Filter]:
         for number, item in enumerate(self._resource.get("canFilterBy", ())):
             place = f"canFilterBy[{number}]"
-            name = (self._type(item, place) or "") if "resource" in item else ""
+            any_type = item.get("resource", ANY_TYPE) == ANY_TYPE
+            name = "" if any_type else self._type(item, place, self._leave_out)
+            if name is None:
+                continue
             parameter = str(item.get("filterParameter", ""))
             bases = [name] if name else sorted(types)
-            if types and not any(parameter in definitions().search_parameters(base) for base in bases):
-                self._refuse(f"{parameter[:60]} is not a search parameter of {', '.join(bases)}", place)
+            if not any(parameter in definitions().search_parameters(base) for base in bases):
+                self._leave_out(f"{parameter[:60]} is not a search parameter of {', '.join(bases)}", place)
+                continue
             yield Filter(name, parameter, *_modifiers_and_comparators(item))
 
     def _shapes(self) -> Iterator[tuple[str, tuple[Include, ...]]]:
         for number, item in enumerate(self._resource.get("notificationShape", ())):
             place = f"notificationShape[{number}]"
-            name = self._type(item, place)
+            name = self._type(item, place, self._leave_out)
             if name is not None:
                 found = [*self._includes(name, item, place, "include", "_include"),
                          *self._includes(name, item, place, "revInclude", "_revinclude")]  # fmt: skip
@@ -208,7 +180,7 @@ class _TopicParser:
                 try:
                     yield read_include(_parameter(key, parameter) if mark else parameter, value if mark else key, name)
                 except Problem as refused:
-                    self._refuse(refused.text, f"{place}.{member}[{number}]")
+                    self._leave_out(refused.text, f"{place}.{member}[{number}]")
 
 
 def _parameter(key: str, parameter: str) -> str:

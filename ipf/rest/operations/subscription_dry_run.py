@@ -46,6 +46,7 @@ class _Result:
     examples: list[Version] = field(default_factory=list)
     oldest: datetime | None = None
     complete: bool = True
+    failed: int = 0
 
 
 async def dry_run(request: Request, repository: Repository) -> Answer:
@@ -67,6 +68,7 @@ async def dry_run(request: Request, repository: Repository) -> Answer:
     limit = min(5 if examples is None else examples, _MOST_EXAMPLES)
     for name in candidate.resource_types:
         await _scan(request, repository, candidate, name, since, limit, result)
+    result.failed = candidate.failed_count
     return Answer(200, dumps(_parameters(result, since, until, request.base_url)))
 
 
@@ -143,6 +145,8 @@ def _parameters(result: _Result, since: datetime, until: datetime, base_url: str
         {"name": "examined", "valueInteger": result.examined},
         {"name": "complete", "valueBoolean": result.complete},
     ]
+    if result.failed:
+        members.append({"name": "failed", "valueInteger": result.failed})
     for day, count in sorted(result.days.items()):
         members.append({"name": "day", "part": [{"name": "date", "valueDate": day},
                                                 {"name": "count", "valueInteger": count}]})  # fmt: skip

@@ -5,7 +5,7 @@ Source: interface specification "FHIR Subscription status"; `PATCH /admin/subscr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from uuid import uuid4
 
 from ipf.errors import Category, Problem
@@ -13,7 +13,8 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Clock, FhirStore, Json, Matcher, Version
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, UnitResult, single
-from ipf.subscriptions.status import STATUSES
+from ipf.subscriptions.status import ACTIVE, REQUESTED, STATUSES
+from ipf.subscriptions.topic_failures import failing_topic
 
 _ATTEMPTS = 8
 
@@ -37,15 +38,51 @@ async def set_status(
     """
     if status not in STATUSES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(sorted(STATUSES))}", "status")
+
+    def changed(resource: Json) -> Json | None:
+        return with_status(resource, status, error) if resource.get("status") in only_from else None
+
+    return await _change(tenant, id, changed, store, matcher, clock, correlation_id)
+
+
+async def set_topic_failure(
+    tenant: str, id: str, error: str | None, store: FhirStore, matcher: Matcher, clock: Clock
+) -> bool:
+    """Report in an active Subscription that its topic fails, or (None) no longer; False: it is not active yet.
+
+    Each version of a topic is reported once, whichever process finds it failing.  Problem NOT_FOUND when the
+    Subscription does not exist.
+    """
+
+    def changed(resource: Json) -> Json | None:
+        known, new = failing_topic(resource.get("error")), failing_topic(error)
+        if resource.get("status") != ACTIVE or known == new or (new is not None and new.is_same_topic(known)):
+            return None
+        return with_status(resource, ACTIVE, error)
+
+    version = await _change(tenant, id, changed, store, matcher, clock, None)
+    return bool(loads(version.body).get("status") != REQUESTED)
+
+
+async def _change(
+    tenant: str,
+    id: str,
+    change: Callable[[Json], Json | None],
+    store: FhirStore,
+    matcher: Matcher,
+    clock: Clock,
+    correlation_id: str | None,
+) -> Version:
+    """Write what `change` makes of the Subscription, again after a concurrent change; None leaves it as it is."""
     conflict = Problem(Category.CONFLICT, "the subscription is being changed concurrently")
     for _ in range(_ATTEMPTS):
         version = await store.read(tenant, "Subscription", id)
         if version is None or version.deleted:
             raise Problem(Category.NOT_FOUND, f"Subscription/{id} does not exist")
         resource: Json = loads(version.body)
-        if resource.get("status") not in only_from:
+        changed = change(resource)
+        if changed is None:
             return version
-        changed = with_status(resource, status, error)
         entry = Entry(Method.UPDATE, "Subscription", id, changed, if_match=version.version_id)
         unit = single(entry, correlation_id=correlation_id or str(uuid4()), tenant=tenant)
         (result,) = await commit([unit], store, matcher, clock)

@@ -7,16 +7,21 @@ search parameters.  `pipeline/convert/structure.py` checks converted messages.
 
 from __future__ import annotations
 
+from twisted.logger import Logger
+
 from ipf.errors import Problem
 from ipf.fhir.model.redaction import refuse_encrypted_headers
 from ipf.fhir.search.custom_parameters import check as check_parameter
 from ipf.fhir.structure.check import check_structure
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import check_topic
+from ipf.fhir.topics.unsupported import with_unsupported
 from ipf.ports import DEFAULT_TENANT, Json, Request
 from ipf.rest.http.exchange import resource_body
 from ipf.rest.write.repository import Repository
 from ipf.subscriptions.criteria import check
+
+log = Logger()
 
 
 async def read_incoming(request: Request, resource_type: str, repository: Repository) -> tuple[Json, Json]:
@@ -42,7 +47,7 @@ def check_incoming(resource: Json, repository: Repository, place: str | None = N
             if resource["resourceType"] == "SearchParameter":
                 check_parameter(resource, is_served=repository.tenant == DEFAULT_TENANT)
             elif resource["resourceType"] in TOPIC_TYPES and (topic := topic_in(resource)) is not None:
-                check_topic(topic)
+                return _topic(resource, topic)
             return resource
         check(resource, repository.policy)
         refuse_encrypted_headers(resource)
@@ -54,3 +59,12 @@ def check_incoming(resource: Json, repository: Repository, place: str | None = N
     if stored.get("status") == "active":  # the guide allows it; the service activates the subscription
         stored["status"] = "requested"
     return repository.vault.encrypt_headers(stored)
+
+
+def _topic(resource: Json, topic: Json) -> Json:
+    """A topic with the list of its parts that have no effect here; `topic`: the topic that it is or contains."""
+    unsupported = check_topic(topic)
+    if unsupported:
+        parts = "; ".join(f"{issue.place}: {issue.text}" for issue in unsupported)
+        log.warn("event=topic_partly_served topic={topic} unsupported={parts}", topic=topic["url"], parts=parts[:1000])
+    return with_unsupported(resource, unsupported)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ipf.errors import Problem
+from ipf.fhir.model.json import loads
+from ipf.fhir.topics.basic import TOPIC_TYPES
+from ipf.fhir.topics.unsupported import unsupported_in
 from ipf.fhir.validation import Finding
 from ipf.ports import (
     DEFAULT_TENANT,
@@ -87,15 +90,20 @@ class Repository:
         return self.conformance is not None and self.conformance.mode != OFF
 
     def warnings(self, result: EntryResult) -> list[Finding]:
-        """Validation findings of a written version, in mode `warn`."""
-        if self.conformance is None or result.version is None:
+        """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation."""
+        version = result.version
+        if version is None:
             return []
-        return self.conformance.warnings(result.version, self.tenant)
+        found: list[Finding] = []
+        if version.resource_type in TOPIC_TYPES and not version.deleted:
+            parts = unsupported_in(loads(version.body))
+            found += [Finding("warning", "not-supported", reason, place) for place, reason in parts]
+        return found + (self.conformance.warnings(version, self.tenant) if self.conformance is not None else [])
 
     async def warnings_of(self, result: EntryResult) -> list[Finding]:
-        """`warnings`, in a thread where there may be any."""
+        """`warnings`, in a thread where validation may find some."""
         if not self.validates:
-            return []
+            return self.warnings(result)
         found: list[Finding] = await self.run_in_thread(lambda: self.warnings(result))
         return found
 

@@ -1,0 +1,1 @@
+"""Topics: reading them, and evaluation of their triggers."""
