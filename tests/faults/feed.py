@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.bench.messages import END, VT
 from tests.waiting import PATIENCE
@@ -28,6 +30,14 @@ def admission(control_id: str, patient: str, phone: str) -> bytes:
     )
 
 
+class Answer(NamedTuple):
+    """One attempt to send a message: when it began and ended (`time.monotonic`), and its code or `lost`."""
+
+    began: float
+    ended: float
+    code: str
+
+
 @dataclass
 class Feed:
     """`senders` connections, each with patients of its own; `sent` and `accepted` map control
@@ -45,6 +55,7 @@ class Feed:
     accepted: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
     codes: Counter[str] = field(default_factory=Counter)
+    answers: list[Answer] = field(default_factory=list)
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _connections: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=dict)
@@ -86,12 +97,14 @@ class Feed:
 
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
         while True:
+            began = time.monotonic()
             try:
                 async with asyncio.timeout(PATIENCE):  # wait_for can swallow a cancellation (Python 3.11)
                     code = await self._ask(sender, control_id, message)
             except (OSError, EOFError, TimeoutError):
                 code = "lost"
             self.codes[code] += 1
+            self.answers.append(Answer(began, time.monotonic(), code))
             if code == "AA":
                 return
             await asyncio.sleep(0.05)

@@ -9,6 +9,7 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ PATIENT = {
 
 
 class Scenario:
-    """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active."""
+    """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active.
+
+    `psql(query, database)` asks the service's own PostgreSQL; a test with servers of its own replaces it.
+    """
 
     criteria = "Patient?"
 
@@ -57,6 +61,7 @@ class Scenario:
         self.sink = Sink()
         self.sink.keep_bodies = True
         self.feed = Feed(self.service.mllp_port)
+        self.psql: Callable[[str, str], str] = self._embedded
 
     async def __aenter__(self) -> Scenario:
         self.service.start()
@@ -88,7 +93,10 @@ class Scenario:
 
     def sql(self, database: str, query: str) -> list[list[str]]:
         """Rows of a query, as text."""
-        return [row.split("|") for row in psql(self.postgres, query, database).splitlines()]
+        return [row.split("|") for row in self.psql(query, database).splitlines()]
+
+    def _embedded(self, query: str, database: str) -> str:
+        return psql(self.postgres, query, database)
 
     async def settled(self, seconds: float = 3 * PATIENCE) -> None:
         """Wait until every accepted message is DELIVERED and every event acknowledged by the subscriber."""
