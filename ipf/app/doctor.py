@@ -133,7 +133,7 @@ async def _ports(host: Host) -> list[Finding]:
         return [Finding("ports", OK, "in use by the running service")]
     return [
         Finding(
-            f"port {one.variable}",
+            f"port {one.name}",
             OK if one.problem is None else FAILED,
             f"{one.endpoint} is free" if one.problem is None else one.problem.text,
         )

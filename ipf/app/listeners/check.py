@@ -28,11 +28,11 @@ from ipf.errors import Category, Problem
 _EXAMPLE = "tcp:2575 or tcp:2575:interface=0.0.0.0"
 
 
-def endpoints_of(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The setting and the endpoint string of each listener."""
-    yield HTTP, settings.http_listen
+def endpoints_of(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """The setting, the name and the endpoint string of each listener."""
+    yield HTTP, "HTTP", settings.http_listen
     for one in settings.mllp_listen:
-        yield MLLP, one.endpoint
+        yield MLLP, f"MLLP {one.name}", one.endpoint
 
 
 class _Nobody(Factory):
@@ -45,7 +45,7 @@ class _Nobody(Factory):
 class Tried:
     """A listener of the settings, and what keeps it from being opened."""
 
-    variable: str
+    name: str
     endpoint: str
     problem: Problem | None
 
@@ -62,7 +62,7 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
     tried: list[Tried] = []
     opened: dict[str, IListeningPort] = {}
     adopted: dict[int, str] = {}
-    for variable, endpoint in endpoints_of(settings):
+    for variable, name, endpoint in endpoints_of(settings):
         problem = None
         try:
             server = _parsed(bound(endpoint, is_protected(settings)), reactor)
@@ -75,7 +75,7 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
         except UNUSABLE as error:
             text = f"{endpoint}: {reason_of(error)}{_taken_by(error, opened)}"
             problem = Problem(Category.UNAVAILABLE, text, variable)
-        tried.append(Tried(variable, endpoint, problem))
+        tried.append(Tried(name, endpoint, problem))
     for port in opened.values():
         await maybeDeferred(port.stopListening)
     return tried
