@@ -17,6 +17,8 @@ from ipf.config.parsers import endpoint_patterns, message_types, words
 from ipf.config.secret_files import SUFFIX, UnreadableSecret, with_secret_files
 from ipf.config.settings import Settings, Variable, variables
 
+_LONGEST = 200  # characters of a value in an error
+_UNITS = {"_MS": "milliseconds", "_SECONDS": "seconds", "_BYTES": "bytes", "_DAYS": "days", "_HOURS": "hours"}
 _LISTS = (words, message_types, endpoint_patterns)
 
 
@@ -47,8 +49,17 @@ def _parse(row: Variable, value: str) -> Any:
     try:
         return row.parse(value)
     except ValueError as error:
-        reason = "the value is invalid" if row.secret else f"{error} (it is {value!r})"
-        raise InvalidSetting(f"{row.name}: {reason}") from None
+        rule = f"{error}{_unit(row.name)}"
+        if row.secret:  # rules name no part of a value; this makes sure that none ever does
+            rule = "the value is invalid" if value.strip() in rule else rule
+            raise InvalidSetting(f"{row.name}: {rule} (the value is not shown)") from None
+        shown = value if len(value) <= _LONGEST else value[:_LONGEST] + "..."
+        raise InvalidSetting(f"{row.name}: {rule} (it is {shown!r})") from None
+
+
+def _unit(name: str) -> str:
+    """The unit of a number, as the end of its name says."""
+    return next((f" {unit}" for end, unit in _UNITS.items() if name.endswith(end)), "")
 
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:
@@ -62,5 +73,6 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
             found.append(f"{name} is not a setting of ipf{hint}")
     mode = environ.get("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "strict").strip().lower()
     if mode not in ("strict", "relaxed", "permissive", ""):
-        found.append("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is not strict, relaxed or permissive: strict is used")
+        text = "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY: expected one of strict, relaxed, permissive"
+        found.append(f"{text} (it is {mode[:_LONGEST]!r}): strict is used")
     return found

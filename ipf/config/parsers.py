@@ -101,8 +101,19 @@ def time_zone(value: str) -> str:
 def http_url(value: str) -> str:
     """An http or https URL."""
     if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value.strip()):
-        raise ValueError("expected a URL that begins with http:// or https://")
+        raise ValueError("expected a URL such as https://host:port/path, with http or https and without ? and #")
     return value.strip()
+
+
+_POSTGRES_URL = re.compile(r"postgres(ql)?://\S*|[a-z_]+ *=.*")
+
+
+def postgres_url(value: str) -> str | None:
+    """A connection string of libpq, as a URL or as key=value; None if it is blank."""
+    word = value.strip()
+    if word and not _POSTGRES_URL.fullmatch(word):
+        raise ValueError("expected postgresql://user:password@host:5432/database")
+    return word or None
 
 
 def words(value: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from ipf.config.parsers import (
     optional,
     origins,
     pairs,
+    postgres_url,
     secret,
     smtp_url,
     text,
@@ -71,10 +72,10 @@ class Settings:
     """All settings of one service.  Durations are in the unit their name says."""
 
     db_url: str | None = variable(
-        "IPF_DB_URL", optional, None, "PostgreSQL URL of the inbox database; unset: an embedded PostgreSQL", secret=True
+        "IPF_DB_URL", postgres_url, None, "PostgreSQL URL of the inbox database; unset: embedded", secret=True
     )
     fhir_db_url: str | None = variable(
-        "IPF_FHIR_DB_URL", optional, None, "PostgreSQL URL of the FHIR database; unset: embedded", secret=True
+        "IPF_FHIR_DB_URL", postgres_url, None, "PostgreSQL URL of the FHIR database; unset: embedded", secret=True
     )
     data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")
     http_listen: str = variable("IPF_HTTP_LISTEN", text, "tcp:8090", "endpoint of the HTTP listener")

@@ -158,8 +158,14 @@ class SettingsTests(TestCase):
         self.assertIn("did you mean IPF_MAX_ATTEMPTS?", warnings[0])
 
     def test_a_wrong_security_mode_is_warned_about(self) -> None:
-        _, warnings = environment.read({"SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": "open"})
-        self.assertIn("strict is used", warnings[0])
+        """The contract's fallback: it can be weakened by no typing error, and not be switched off."""
+        for value in ("open", "none", "off", "false", "0"):
+            found, (warning,) = environment.read({"SUBSCRIPTION_SERVICE_CHANNEL_SECURITY": value})
+            self.assertEqual(found.channel_security, "strict")
+            self.assertTrue(
+                warning.startswith("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY: expected one of strict, "), warning
+            )
+            self.assertTrue(warning.endswith(f"(it is '{value}'): strict is used"), warning)
 
     def test_the_example_file_shows_every_variable_with_its_default(self) -> None:
         shown = dict(re.findall(r"^#((?:IPF|SUBSCRIPTION)_\w+)=(.*)$", (ROOT / "etc/ipf.env").read_text(), re.M))
