@@ -60,13 +60,52 @@ async def connect(
     return await _Search(hosts, reach, reactor, seconds).run()
 
 
-async def connect_again(host: Host, *, reactor: Any, connect_seconds: float) -> Connection:
-    """Another connection to exactly this server; StoreUnreachable otherwise."""
+async def connect_again(
+    host: Host,
+    *,
+    reactor: Any,
+    greeting: str = "",
+    connect_seconds: float | None = None,
+    statement_seconds: float = 60.0,
+    lost: Lost = lambda connection: None,
+) -> Connection:
+    """As `connect`, another connection to exactly this server."""
 
     async def reach(host: Host) -> Connection:
-        return await _open(host, reactor, "", connect_seconds, lambda connection: None)
+        return await _open(host, reactor, greeting, statement_seconds, lost)
 
-    return await _Search((host,), reach, reactor, connect_seconds).run()
+    return await _Search((host,), reach, reactor, host.seconds if connect_seconds is None else connect_seconds).run()
+
+
+class Connector:
+    """Opens the connections of a pool.  `options`: those of `connect`.
+
+    `host`: the server of the pool; None before there was one.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.host: Host | None = None
+        self._url = url
+        self._options = options
+        self._connecting: set[Deferred[Connection]] = set()
+
+    async def open(self, stay: bool) -> Connection:
+        """A connection; `stay`: to the pool's server and no other.  StoreUnreachable, CancelledError after `stop`."""
+        if stay and self.host is not None:
+            opening = connect_again(self.host, **self._options)
+        else:
+            opening = connect(self._url, first=self.host, **self._options)
+        connecting = Deferred.fromCoroutine(opening)
+        self._connecting.add(connecting)
+        try:
+            return await connecting
+        finally:
+            self._connecting.discard(connecting)
+
+    def stop(self) -> None:
+        """Give up every attempt that is under way."""
+        for connecting in list(self._connecting):
+            connecting.cancel()
 
 
 async def _reach(

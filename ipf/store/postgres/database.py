@@ -9,8 +9,8 @@ then the transaction is rolled back unless it was committed.  `transact` always 
 
 When the server goes away the pool drops every connection, and callers fail at once instead of queueing.  The pool tries
 to connect every `RECONNECT_SECONDS`.  A server that hangs (`probe.py`), or only reads where the connection string asks
-for one that writes, counts as gone.  All connections of a pool are to one server: when one was opened to another, the
-rest is dropped.  Nothing here survives a crash: all durable state is in the server.
+for one that writes, counts as gone.  All connections of a pool are to one server; the pool goes to another one when it
+has none left.  Nothing here survives a crash: all durable state is in the server.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredLock, Timeo
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.store.postgres.connect import connect
+from ipf.store.postgres.connect import Connector
 from ipf.store.postgres.connection import Connection, shielded
 from ipf.store.postgres.driver import Row
-from ipf.store.postgres.hosts import Host
 from ipf.store.postgres.prepared import DynamicStatement, StatementCache
 from ipf.store.postgres.probe import TICK_SECONDS, Probe
 from ipf.store.postgres.quoting import Statement, literal, script
@@ -102,18 +101,22 @@ class Database:
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = {literal(value)}" for name, value in chosen.items()]
         begin = (SET_ROLE, SET_TENANT.prepare(), TENANT_NUMBER.prepare()) if tenants else ()
-        self._greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
-        self._connect_seconds = connect_seconds
+        greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
         self._wait_seconds = wait_seconds
-        self._statement_seconds = statement_seconds
         self._left = left
-        self._host: Host | None = None
+        self._connector = Connector(
+            url,
+            reactor=reactor,
+            greeting=greeting,
+            connect_seconds=connect_seconds,
+            statement_seconds=statement_seconds,
+            lost=self._lost,
+        )
         self._probe = Probe(reactor, self._hung, tick_seconds)
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
         self._opening: set[Deferred[bool]] = set()
-        self._connecting: set[Deferred[Connection]] = set()
         self._down = False
         self._closed = False
         self._reconnecting: Any = None
@@ -139,7 +142,7 @@ class Database:
             if not connection.lent:
                 self._drop(connection)
         self._fail_waiting(StoreUnreachable("the store is closed"))
-        self._stop_connecting()
+        self._connector.stop()
         busy = [connection.settled() for connection in list(self._all)]
         limit = self._reactor.callLater(patience, self._drop_all)
         for settled in busy:
@@ -244,7 +247,7 @@ class Database:
             if self._reserved is None or not self._reserved.alive:
                 if self._closed or self._down:
                     raise StoreUnreachable()
-                self._reserved = await self._connected()
+                self._reserved = await self._connector.open(self._has_server)
             return await self._reserved.run(sql)
         except CancelledError:
             raise StoreUnreachable() from None
@@ -331,15 +334,16 @@ class Database:
 
     async def _open(self) -> bool:
         try:
-            connection = await self._connected()
+            connection = await self._connector.open(self._has_server)
         except CancelledError:
             return False
         except Problem as problem:
             self._server_gone(problem)
             return False
-        if self._host != connection.host:
-            self._drop_all()
-            self._host = connection.host
+        if self._has_server and connection.host != self._connector.host:  # both were sought at the same time
+            connection.close()
+            return True
+        self._connector.host = connection.host
         self._probe.watch(connection.host)
         if self._down:
             text = "event=store_back database={database} the store can be reached again"
@@ -354,31 +358,13 @@ class Database:
         if succeeded and self._waiting and not self._closed:
             self._open_more()
 
-    async def _connected(self) -> Connection:
-        connecting = Deferred.fromCoroutine(
-            connect(
-                self.url,
-                reactor=self._reactor,
-                greeting=self._greeting,
-                connect_seconds=self._connect_seconds,
-                statement_seconds=self._statement_seconds,
-                lost=self._lost,
-                first=self._host,
-            )
-        )
-        self._connecting.add(connecting)
-        try:
-            return await connecting
-        finally:
-            self._connecting.discard(connecting)
-
-    def _stop_connecting(self) -> None:
-        for connecting in list(self._connecting):
-            connecting.cancel()
+    @property
+    def _has_server(self) -> bool:
+        return any(connection.alive for connection in self._all)
 
     def _lost(self, connection: Connection) -> None:
         """A connection died; only an idle one is not noticed by its borrower."""
-        if connection.only_reads and connection.host.must_be_writable and connection.host == self._host:
+        if connection.only_reads and connection.host.must_be_writable and connection.host == self._connector.host:
             self._leave(StoreUnreachable(detail=f"{connection.host.label} only reads"))
         elif connection in self._idle:
             self._drop(connection)
@@ -392,7 +378,7 @@ class Database:
         """Drop every connection to a server that cannot be used; running statements and callers fail now."""
         self._probe.stop()
         self._left()
-        self._stop_connecting()
+        self._connector.stop()
         self._server_gone(problem, wait=0.0, at_once=True)
         self._drop_all()
 
@@ -404,7 +390,7 @@ class Database:
                 database=self._name,
                 reason=getattr(problem, "detail", problem.text),
             )
-        if at_once or not any(connection.alive for connection in self._all):
+        if at_once or not self._has_server:
             self._down = True
             self._probe.stop()
             self._fail_waiting(problem if isinstance(problem, StoreUnreachable) else StoreUnreachable(problem.text))

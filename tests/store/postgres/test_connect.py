@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from psycopg2.extensions import parse_dsn
@@ -18,6 +22,7 @@ from ipf.errors import StoreUnreachable
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import WAIT_SECONDS, Database
 from tests import postgres
+from tests.contracts.resources import gather_all
 from tests.store.postgres.clock import ClockWithSockets
 from tests.waiting import PATIENCE, free_port
 
@@ -179,6 +184,31 @@ class PoolTest(_Servers):
         while not pool.reachable:
             await postgres.pause(0.01)
         await pool.many("INSERT INTO t VALUES (1)")
+
+    async def test_all_connections_are_to_one_server(self) -> None:
+        """Two hosts may write, as two proxies of one server do: the pool stays at one for as long as it is there."""
+        folder = tempfile.mkdtemp(prefix="ipf-link-")  # short, as a socket's path must be
+        self.addCleanup(shutil.rmtree, folder)
+        link = Path(folder) / "one"
+        link.symlink_to(self.real[0])
+        pool = self._pool((str(link), self.real[1]), self.real)
+        await gather_all([pool.many("SELECT 1") for _ in range(3)])
+        self.assertEqual({connection.host.name for connection in pool._all}, {str(link)})
+        link.unlink()
+        async with pool.session() as one, pool.session() as two:
+            await one.many("SELECT 1")
+            await two.many("SELECT 1")
+        self.assertEqual({connection.host.name for connection in pool._all}, {str(link)})
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        await self.control.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+        while await self._where(pool) != {self.real[0]}:
+            await postgres.pause(0.02)
+
+    async def _where(self, pool: Database) -> set[str]:
+        """A question, and the servers of the pool afterwards."""
+        with contextlib.suppress(StoreUnreachable):
+            await pool.many("SELECT 1")
+        return {connection.host.name for connection in pool._all}
 
     async def test_closing_while_a_server_is_silent(self) -> None:
         """It does not wait for the attempt to connect."""
