@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 from twisted.logger import Logger
 
@@ -81,14 +82,19 @@ class TopicFailures:
             if one.status in (ACTIVE, REQUESTED) and not now.is_same_topic(failing_topic(one.error)):
                 self._pending.setdefault((one.tenant, one.id), error_text(topic, failed, at))
 
-    @property
-    def pending(self) -> Sequence[tuple[str, str, str]]:
-        """(tenant, subscription id, error text) of subscriptions that have not been told."""
-        return [(tenant, id, text) for (tenant, id), text in self._pending.items()]
+    def pending(self, limit: int) -> Sequence[tuple[str, str, str]]:
+        """(tenant, subscription id, error text) of up to `limit` subscriptions that have not been told."""
+        return [(tenant, id, text) for (tenant, id), text in islice(self._pending.items(), limit)]
 
     def reported(self, tenant: str, id: str) -> None:
         """The Subscription has the text, or no longer fires."""
         self._pending.pop((tenant, id), None)
+
+    def postponed(self, tenant: str, id: str) -> None:
+        """The Subscription is not active yet: others are told first."""
+        text = self._pending.pop((tenant, id), None)
+        if text is not None:
+            self._pending[tenant, id] = text
 
     def _log(self, tenant: str, topic: Topic, failed: TriggerFailed, at: datetime) -> None:
         key = tenant, topic.url, failed.rule

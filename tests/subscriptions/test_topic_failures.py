@@ -50,7 +50,7 @@ def change(locations: int, patient: str = "p1") -> Change:
 
 def reported(index: MatchingIndex) -> list[str]:
     """The ids of the subscriptions to report to."""
-    return [id for _, id, _ in index.failures.pending]
+    return [id for _, id, _ in index.failures.pending(9)]
 
 
 class MatchingTests(TestCase):
@@ -71,9 +71,13 @@ class MatchingTests(TestCase):
         self.assertEqual((self.counted, reported(self.index)), (1, ["s1", "s4"]))
         self.assertEqual(self.index.match(change(2, "p2")), [])
         self.assertEqual((self.counted, reported(self.index)), (2, ["s1", "s4", "s2"]))
-        _, _, text = self.index.failures.pending[0]
+        _, _, text = self.index.failures.pending(9)[0]
         self.assertEqual(text, f"the topic {URL} (version 1) cannot be evaluated: {RULE}: single() found 2 items; "
                                "changes since 2026-01-01T12:00:00.000Z may not have been notified")  # fmt: skip
+        self.assertEqual([id for _, id, _ in self.index.failures.pending(2)], ["s1", "s4"])
+        self.index.failures.postponed("default", "s1")
+        self.index.failures.postponed("default", "s9")
+        self.assertEqual(reported(self.index), ["s4", "s2", "s1"])
         self.index.failures.reported("default", "s1")
         self.assertEqual(reported(self.index), ["s4", "s2"])
 
@@ -126,7 +130,7 @@ class RecordTests(TestCase):
         failures.record("default", served, TriggerFailed("b", "x"), NOW, subscriber)
         failures.record("default", served, TriggerFailed("a", "x"), NOW + LOG_INTERVAL, subscriber)
         self.assertEqual(lines, [("a", 1), ("b", 1), ("a", 51)])
-        self.assertEqual(len(failures.pending), 1)
+        self.assertEqual(len(failures.pending(9)), 1)
 
     def test_texts_are_read_back(self) -> None:
         text = error_text(read_topic(topic("7")), TriggerFailed(RULE, "no: (version 8)"), NOW)

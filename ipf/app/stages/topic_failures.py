@@ -31,7 +31,8 @@ def start_topic_failures(
     def outdated() -> list[tuple[str, str]]:
         return [(one.tenant, one.id) for one, _, is_current in matcher.failing() if not is_current and withdraws]
 
-    stage = ReportTopicFailures(lambda: matcher.failures.pending, matcher.failures.reported, report, outdated)
+    failures = matcher.failures
+    stage = ReportTopicFailures(failures.pending, failures.reported, failures.postponed, report, outdated)
     worker = Worker(stage.step, stores.notifier, None, POLL_SECONDS, reactor, name="topic failures")
     worker.start()
     stack.push_async_callback(worker.stop, settings.stop_seconds)

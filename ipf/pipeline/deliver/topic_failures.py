@@ -25,27 +25,30 @@ Report = Callable[[str, str, str | None], Awaitable[bool]]
 class ReportTopicFailures:
     """The stage; `step` writes up to `BATCH` Subscriptions.
 
-    `pending()`: (tenant, id, error text) to report.  `reported(tenant, id)`: it need not be reported again.
-    `outdated()`: (tenant, id) of Subscriptions whose error is about an earlier version of the topic.
+    `pending(limit)`: (tenant, id, error text) to report.  `reported(tenant, id)`: it need not be reported again,
+    `postponed(tenant, id)`: it is not active yet.  `outdated()`: (tenant, id) of Subscriptions whose error is about an
+    earlier version of the topic.
     """
 
     def __init__(
         self,
-        pending: Callable[[], Sequence[tuple[str, str, str]]],
+        pending: Callable[[int], Sequence[tuple[str, str, str]]],
         reported: Callable[[str, str], None],
+        postponed: Callable[[str, str], None],
         report: Report,
         outdated: Callable[[], Sequence[tuple[str, str]]],
     ) -> None:
         self._pending = pending
         self._reported = reported
+        self._postponed = postponed
         self._report = report
         self._outdated = outdated
 
     async def step(self) -> bool:
         """False: the worker waits for its interval; failures are frequent when there are any.  StoreUnreachable."""
-        for tenant, id, text in self._pending()[:BATCH]:
-            if await self._write(tenant, id, text):
-                self._reported(tenant, id)
+        for tenant, id, text in self._pending(BATCH):
+            settle = self._reported if await self._write(tenant, id, text) else self._postponed
+            settle(tenant, id)
         for tenant, id in self._outdated()[:BATCH]:
             await self._write(tenant, id, None)
         return False

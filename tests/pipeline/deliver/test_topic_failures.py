@@ -13,11 +13,13 @@ class ReportTopicFailuresTests(TestCase):
     def setUp(self) -> None:
         self.pending = {"a": "text a", "b": "text b", "c": "text c"}
         self.old = ["x"]
+        self.postponed: list[str] = []
         self.written: list[tuple[str, str | None]] = []
         self.answers: dict[str, bool | Exception] = {}
         self.stage = ReportTopicFailures(
-            lambda: [("default", id, text) for id, text in self.pending.items()],
+            lambda limit: [("default", id, text) for id, text in self.pending.items()][:limit],
             lambda tenant, id: self.pending.__delitem__(id),
+            lambda tenant, id: self.postponed.append(id),
             self.report,
             lambda: [("default", id) for id in self.old],
         )
@@ -37,7 +39,7 @@ class ReportTopicFailuresTests(TestCase):
         self.answers = {"b": False, "c": Problem(Category.NOT_FOUND, "gone")}
         self.assertFalse(self.successResultOf(self.step()))
         self.assertEqual(self.written, [("a", "text a"), ("b", "text b"), ("x", None)])
-        self.assertEqual(list(self.pending), ["b"])
+        self.assertEqual((list(self.pending), self.postponed), (["b"], ["b"]))
 
     def test_an_unreachable_store_keeps_them(self) -> None:
         self.answers = {"b": StoreUnreachable()}

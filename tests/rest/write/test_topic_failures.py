@@ -42,7 +42,7 @@ class TopicFailureSuite(Suite):
         await self.put(topic(resourceTrigger=FAILS))
         await self.put(subscription())
         await self.put(encounter("e1", "planned", location=TWO))
-        ((tenant, id, text),) = world.matcher.failures.pending
+        ((tenant, id, text),) = world.matcher.failures.pending(9)
         self.assertEqual((tenant, id), ("default", "s"))
         self.assertFalse(await self.report(text), "it is not active yet")
         await set_status("default", "s", "active", None, world.store, world.matcher, lambda: world.now)
@@ -78,7 +78,7 @@ class TopicFailureSuite(Suite):
         await self.put(subscription())
         await set_status("default", "s", "active", None, world.store, world.matcher, lambda: world.now)
         await self.put(encounter("e1", "planned", location=TWO))
-        await self.report(world.matcher.failures.pending[0][2])
+        await self.report(world.matcher.failures.pending(9)[0][2])
         stored = await self.get("Subscription/s")
         self.assertIsNotNone(failing_topic(stored["error"]))
         self.assertNotIn(

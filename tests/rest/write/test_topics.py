@@ -429,6 +429,9 @@ class TopicTests(TopicSuite, OnMemory):
         world = self.world
         world.conformance = Conformance(lambda: Packages.load(None), world.store, lambda: world.now, "enforce")
         await self.store(topic())
+        partly = topic(id="t2", url="urn:t2", canFilterBy=[{"filterParameter": "_in"}])
+        for sent in (partly, await self.store(partly)):  # what this server adds is valid when it comes back
+            self.assertEqual((await self.store(sent))["meta"]["versionId"], "1")
         self.assertIn("SubscriptionTopic.status", await self.refused(topic(status="fine")))
         found = await self.ok(
             "GET", "StructureDefinition?url=http://hl7.org/fhir/StructureDefinition/SubscriptionTopic"
