@@ -14,6 +14,8 @@ from typing import Any
 
 from ipf.config.paths import folder
 from ipf.fhir.fhirpath import compile
+from ipf.fhir.model.json import dumps
+from ipf.fhir.structure.check import structure_issues
 from ipf.hl7.message import Message
 from ipf.mapping.library.maps import Library
 from tests.bench.messages import adt, plain
@@ -48,6 +50,7 @@ def transform(folder_of_bench: Path) -> None:
     _messages("ORU^R01, 30 OBX", library, lambda n: oru(30, f"R{n}", f"P{n}"), 25, "target 6 ms")
     _messages("ORU^R01, 1 MB with an embedded document", library, lambda n: oru_document(1_000_000), 3, "target 60 ms")
     _unread("ADT^A01, 10 segments", library, [_admission(number) for number in range(300)])
+    _structure(library, [_admission(number) for number in range(100)])
     _trace(library, [_admission(number) for number in range(20)])
     _lists()
     _fhirpath()
@@ -122,6 +125,26 @@ def _unread(what: str, library: Library, raws: Sequence[bytes]) -> None:
     results = [library.run(Message.parse(raw)) for raw in raws]
     cost = _best(lambda: [result.unread() for result in results], len(raws))
     line(f"{what}, its unread fields", f"{cost * 1000:.0f} us", f"{len(results[0].unread())} fields")
+
+
+def _structure(library: Library, raws: Sequence[bytes]) -> None:
+    """What the check of structure, formats and required codes costs beside the map; the same resources as text."""
+    bundles = [library.transform_message(Message.parse(raw)) for raw in raws]
+    resources = [entry["resource"] for bundle in bundles for entry in bundle["entry"]]
+    check = _best(lambda: [structure_issues(one) for one in resources], len(raws))
+    text = _best(lambda: [dumps(one) for one in resources], len(raws))
+    values = sum(_values(one) for one in resources) // len(raws)
+    line(
+        "ADT^A01, 10 segments, structure check",
+        f"{check * 1000:.0f} us",
+        f"{values} values; to text {text * 1000:.0f} us",
+    )
+
+
+def _values(value: Any) -> int:
+    """Objects, lists and primitives of a JSON value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(_values(one) for one in inner)
 
 
 def _trace(library: Library, raws: Sequence[bytes]) -> None:
