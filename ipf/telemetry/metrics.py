@@ -28,6 +28,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
+from ipf.ports import Status
 from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
 from ipf.telemetry.metrics_directory import VARIABLE, process_name, reserve_space
 
@@ -238,7 +239,8 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _OUTCOMES = (SUCCESS, FAILURE)
 _source_systems: set[str] = set()
 
-# Series with labels that are known in advance: at zero from the start.
+# Series with labels that are known in advance: at zero from the start.  Names of senders are not known; `other` is.
+_status_messages = {status: _messages.labels(status, MLLP, OTHER) for status in Status}
 _duplicate_content = {content: _duplicates.labels(content) for content in ("same", "different")}
 _reject_codes = {code: _rejects.labels(code) for code in ("AR", "AE")}
 _transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome in _OUTCOMES}

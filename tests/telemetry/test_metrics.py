@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Category
 from ipf.telemetry import metrics
 from ipf.telemetry.metrics_directory import PART, VARIABLE
 
@@ -26,6 +28,37 @@ metrics.message_received("A")
 metrics.queue({"DEAD_LETTER": 4 if sys.argv[2] == "second" else 3}, 0.0)
 sys.stdout.buffer.write(metrics.exposition())
 """
+
+
+EXPOSE = """
+import sys
+from ipf.app.stages.monitoring import gauges_from_zero
+from ipf.telemetry import metrics
+gauges_from_zero()
+sys.stdout.buffer.write(metrics.exposition())
+"""
+OUTCOMES = ("success", "failure")
+REASONS = (*(category.name.lower() for category in Category), "stale")
+
+
+def known_series() -> Iterator[str]:
+    """The metrics of the interface specification and of decisions section 3, with every label known in advance."""
+    for status in STATES:
+        labels = f'source_protocol="HL7V2_MLLP",source_system="other",status="{status}"'
+        yield f"interface_engine_ingested_messages_total{{{labels}}}"
+        yield f'interface_engine_queue_messages{{status="{status}"}}'
+    for outcome in OUTCOMES:
+        yield f'interface_engine_transform_duration_seconds_count{{outcome="{outcome}"}}'
+        yield f'interface_engine_fhir_post_duration_seconds_count{{outcome="{outcome}"}}'
+        yield f'fhir_subscription_delivery_total{{outcome="{outcome}"}}'
+        yield f'fhir_subscription_delivery_duration_seconds_count{{outcome="{outcome}"}}'
+    for reason in REASONS:
+        yield f'interface_engine_dlq_transitions_total{{reason="{reason}",source_protocol="HL7V2_MLLP"}}'
+    yield "interface_engine_received_to_delivered_seconds_count"
+    yield "interface_engine_dlq_current_size"
+    yield "fhir_subscription_active"
+    yield "interface_engine_queue_oldest_seconds"
+    yield "interface_engine_identity_conflicts_open"
 
 
 class MetricsTests(TestCase):
@@ -53,24 +86,17 @@ class MetricsTests(TestCase):
         ):
             self.assertIn(line, text)
 
-    def test_known_series_exist_from_the_start(self) -> None:
-        """A process that has counted nothing exposes them at zero."""
-        program = "import sys; from ipf.telemetry import metrics; sys.stdout.buffer.write(metrics.exposition())"
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        text = subprocess.run(
-            [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, check=True
-        ).stdout.decode()
-        for series in (
-            'interface_engine_transform_duration_seconds_count{outcome="failure"}',
-            'interface_engine_fhir_post_duration_seconds_count{outcome="success"}',
-            "interface_engine_received_to_delivered_seconds_count",
-            'interface_engine_dlq_transitions_total{reason="stale",source_protocol="HL7V2_MLLP"}',
-            "interface_engine_dlq_current_size",
-            "fhir_subscription_active",
-            'fhir_subscription_delivery_total{outcome="success"}',
-            'fhir_subscription_delivery_duration_seconds_count{outcome="failure"}',
-        ):
-            self.assertIn(f"{series} 0.0\n", text)
+    def test_every_metric_of_the_contract_exists_from_the_start(self) -> None:
+        """A service that has counted nothing exposes each series at zero, with files for several processes too."""
+        expected = {f"{series} 0.0" for series in known_series()}
+        shared = Path(self.mktemp()).resolve()
+        shared.mkdir()
+        for given in ({}, {VARIABLE: str(shared)}):
+            environment = {name: value for name, value in os.environ.items() if name != VARIABLE} | given
+            exposed = subprocess.run(
+                [sys.executable, "-c", EXPOSE], env=environment, cwd=ROOT, capture_output=True, check=True
+            ).stdout.decode()
+            self.assertEqual(expected - set(exposed.splitlines()), set(), given)
 
     def test_counts(self) -> None:
         labels = {"status": "RECEIVED", "source_protocol": "HL7V2_MLLP", "source_system": "COUNTED"}

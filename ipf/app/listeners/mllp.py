@@ -83,6 +83,7 @@ class MllpListeners:
         settings = self.settings
         factory = self._factory(listener)
         factory.connections_changed = partial(metrics.mllp_connections, listener.name)
+        factory.connections_changed(0)
         endpoint = bound(listener.endpoint, is_protected(settings))
         name = f"MLLP {listener.name}"
         opened = await self.listeners.open(endpoint, factory, name, variable, ((self._label(listener), ""),))

@@ -88,11 +88,23 @@ def start_monitoring(stores: OpenedStores, systemd: Systemd, reactor: Any, stack
         while await statistics.count_received():
             await deferLater(reactor, 0.05)
 
-    metrics.build(__version__)
+    gauges_from_zero()
     run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
     run_periodically(COUNT_SECONDS, count, "counting messages by hour", reactor, stack)
     _measure_reactor("main", reactor, stack)
     return Monitoring(statistics, lambda: reactor.seconds() - began)
+
+
+def gauges_from_zero() -> None:
+    """Expose the gauges of the main process before they are measured.
+
+    Of gauges that several processes may set, prometheus_client exposes those that have been set.
+    """
+    metrics.build(__version__)
+    metrics.queue(dict.fromkeys(Status, 0), 0.0)
+    metrics.active_subscriptions(0)
+    metrics.identity_conflicts_open(0)
+    metrics.search_index_lag(0)
 
 
 async def _measure_queue(statistics: PostgresMessageStatistics, systemd: Systemd) -> None:
