@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from functools import cache
 
-from tests.service_process import ROOT
+from tests.bench.fhir import SYNTHEA
 
-SYNTHEA = ROOT.parent / "shared/reference/load"
 SHARED_FILES = 2  # organisations and practitioners come first
 _DAYS_APART = 37
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

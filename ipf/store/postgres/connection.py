@@ -28,6 +28,7 @@ log = Logger()
 MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
 _UNAVAILABLE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
+_CANCELLED = "57014"
 _REASONS = {
     "53100": ": its disk is full",
     "53200": ": it is out of memory",
@@ -181,6 +182,10 @@ class Connection:
         return category_of(error)
 
 
+class StatementCancelled(Problem):
+    """A statement took longer than `statement_timeout`, or an administrator cancelled it."""
+
+
 def category_of(error: psycopg2.Error) -> Problem:
     """A driver error as a Problem.  Its text leaves out the server's message, which may quote values."""
     code = error.pgcode
@@ -189,6 +194,8 @@ def category_of(error: psycopg2.Error) -> Problem:
         return StoreUnreachable() if gone else Problem(Category.INTERNAL, f"the driver refused: {type(error).__name__}")
     if code in _CONFLICTS:
         return WriteConflict()
+    if code == _CANCELLED:
+        return StatementCancelled(Category.INTERNAL, f"the store cancelled a statement (SQLSTATE {code})")
     if code.startswith(_UNAVAILABLE):
         why = _REASONS.get(code, "")
         return StoreUnreachable(f"the store cannot serve now{why} (SQLSTATE {code})")

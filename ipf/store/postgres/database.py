@@ -25,9 +25,9 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connect import Connector
-from ipf.store.postgres.connection import Connection, shielded
+from ipf.store.postgres.connection import Connection, StatementCancelled, shielded
 from ipf.store.postgres.driver import Row
-from ipf.store.postgres.prepared import DynamicStatement, StatementCache
+from ipf.store.postgres.prepared import DynamicStatement, StatementCache, took_too_long
 from ipf.store.postgres.probe import TICK_SECONDS, Probe
 from ipf.store.postgres.quoting import Statement, literal, script
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
@@ -207,10 +207,13 @@ class Database:
         return await connection.run(sql, self._give_back)
 
     async def run_dynamic(self, dynamic: DynamicStatement, prologue: str = "") -> list[Row]:
-        """As `many`; a repeated text is prepared on the connection that runs it.  `prologue` goes before it."""
+        """As `many`; a repeated text is prepared, another one bounded (Problem COSTLY).  `prologue` goes before it."""
         statement = self._statements.prepared(dynamic)
         if statement is None:
-            return await self.many(script(prologue, dynamic.text))
+            try:
+                return await self.many(script(prologue, dynamic.bounded_text))
+            except StatementCancelled as cancelled:
+                raise took_too_long() from cancelled
         sql = script(prologue, statement.call(*dynamic.parameters.values))
         connection = self._take_idle() or await self._borrow()
         if not connection.has_prepared(statement.name):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 
+from ipf.errors import Category, Problem
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Statement, Value, literal, script
 
@@ -21,6 +22,8 @@ MAX_STATEMENTS = 500
 """Texts that are remembered; one more, and all are forgotten."""
 PREPARE_FROM = 2
 """The occurrence from which on a text is prepared."""
+QUESTION_SECONDS = 15.0
+"""Then the server cancels a statement that is not prepared, which may ask for anything."""
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
@@ -58,6 +61,17 @@ class DynamicStatement:
         """One string with the values in it.  Problem MALFORMED for a value that cannot be stored."""
         literals = [literal(value) for value in self.parameters.values]
         return script(self.settings, _PLACEHOLDER.sub(lambda found: literals[int(found[1]) - 1], self.sql))
+
+    @property
+    def bounded_text(self) -> str:
+        """`text` in a transaction of its own, for at most QUESTION_SECONDS."""
+        return script(f"SET LOCAL statement_timeout = {round(QUESTION_SECONDS * 1000)}", self.text)
+
+
+def took_too_long() -> Problem:
+    """The answer to a search that was cancelled."""
+    text = f"the search takes longer than {QUESTION_SECONDS:g} seconds; add a parameter that selects fewer"
+    return Problem(Category.COSTLY, text)
 
 
 class StatementCache:

@@ -43,8 +43,6 @@ from ipf.store.postgres.prepared import Parameters
 from ipf.store.postgres.quoting import joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 
-RID = {"text": "({}.rid + 0)", "date": "{}.rid"}
-"""Of an index table under an alias, what its index by rid is on."""
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
 _OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PROBES = 20  # values that are probed one by one; more are computed as a set
@@ -144,9 +142,7 @@ class Conditions:
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case Has():
-                return self._has_rids(test, resource_type)
-            case IdIn() | LastUpdated() | CodedText():
+            case IdIn() | LastUpdated() | Has() | CodedText():
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
 
@@ -165,7 +161,7 @@ class Conditions:
         # One value is looked up with its rid.  Of a range or a list, PostgreSQL would look up each value, or walk the
         # range; `IS TRUE` leaves the rid.
         by_rid = self.mode is not Mode.JOINS and not (isinstance(test, TextEquals) and len(test.values) == 1)
-        found = f"{entry} AND {RID[kind].format(t) if by_rid else f'{t}.rid'} = {alias}.rid"
+        found = f"{entry} AND {t}.rid = {alias}.rid"
         if not isinstance(test, Present):
             on = self._on(_without_type(test), row(t))
             found += f" AND ({on}) IS TRUE" if by_rid else f" AND {on}"
@@ -279,12 +275,12 @@ class Conditions:
         if self.mode is not Mode.PROBES:
             return self._member(alias, self._linked_rids(test, resource_type))
         t, x = self._alias(), self._alias("x")
-        prefix, rid = f"{test.resource_type}/", RID["text"].format(t)
+        prefix = f"{test.resource_type}/"
         return (
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
             f"ON {self.live(x, test.resource_type)} AND {x}.id = substr({t}.val, {len(prefix) + 1}) "
             f"WHERE {self.entry(t, resource_type, test.code)} AND ({self._begins(f'{t}.val', prefix)}) IS TRUE "
-            f"AND {rid} = {alias}.rid AND {self._all(test.tests, test.resource_type, x)}{self._fence})"
+            f"AND {t}.rid = {alias}.rid AND {self._all(test.tests, test.resource_type, x)}{self._fence})"
         )
 
     def _linked_rids(self, test: Linked, resource_type: str) -> str:
@@ -297,8 +293,7 @@ class Conditions:
         )
 
     def _has(self, test: Has, resource_type: str, alias: str) -> str:
-        if self.mode is not Mode.PROBES:
-            return self._member(alias, self._has_rids(test, resource_type))
+        """From this end in any mode: of many that refer to a resource, one that passes is often found soon."""
         t, x = self._alias(), self._alias("x")
         return (
             f"EXISTS (SELECT 1 FROM index_text {t} JOIN resources {x} "
@@ -307,16 +302,6 @@ class Conditions:
             f"AND {t}.val = {self._add(resource_type + '/')} || {alias}.id "
             f"AND {self._all(test.tests, test.resource_type, x)}{self._fence})"
         )
-
-    def _has_rids(self, test: Has, resource_type: str) -> str:
-        """From the other end: the resources there, then those that one of them refers to."""
-        t, y, prefix = self._alias(), self._alias("y"), f"{resource_type}/"
-        referring = (
-            f"SELECT substr({t}.val, {len(prefix) + 1}) FROM index_text {t} "
-            f"WHERE {self.entry(t, test.resource_type, test.code)} AND {self._begins(f'{t}.val', prefix)} "
-            f"AND {t}.rid IN ({self.rids(_all_of(test.tests), test.resource_type)})"
-        )
-        return f"SELECT {y}.rid FROM resources {y} WHERE {self.live(y, resource_type)} AND {y}.id IN ({referring})"
 
     def _all(self, tests: Iterable[Test], resource_type: str, alias: str) -> str:
         return " AND ".join(self.test(one, resource_type, alias) for one in tests)

@@ -19,7 +19,7 @@ from ipf.store.postgres.lookup import VERSION_COLUMNS
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.search import READERS, SORT_VALUES, VERSIONS, SearchSql, SortKey, Token
-from ipf.store.resources.search_conditions import RID, TABLES, Mode, is_probe, is_set
+from ipf.store.resources.search_conditions import TABLES, Mode, is_probe, is_set
 
 _COLUMN_KINDS = ("id", "last_updated")
 _OF_COLUMNS = (IdIn, LastUpdated, Has)  # tests on columns of `resources`
@@ -128,8 +128,7 @@ class ProbedSql(SearchSql):
         is_better = f"e.{value} {better} o0.{value}"
         if sort.kind == "date":
             is_better += " OR (e.lo = o0.lo AND e.hi < o0.hi)"
-        entry, rid = self._conditions.entry("e", type_, sort.code), RID[sort.kind].format("e")
-        same = f"{entry} AND {rid} = o0.rid AND ({is_better}) IS TRUE"
+        same = f"{self._conditions.entry('e', type_, sort.code)} AND e.rid = o0.rid AND ({is_better}) IS TRUE"
         return [
             self._conditions.entry("o0", type_, sort.code),
             f"NOT EXISTS (SELECT 1 FROM {table} e WHERE {same} OFFSET 0)",
@@ -155,8 +154,7 @@ class ProbedSql(SearchSql):
             return ""
         best = f"{'max' if sort.descending else 'min'}(t.{SORT_VALUES[sort.kind]}) AS k"
         entry = self._conditions.entry("t", self._query.resource_type, sort.code, *sort.others)
-        rid = RID[sort.kind].format("t")
-        found = f"SELECT {best} FROM {TABLES[sort.kind]} t WHERE {entry} AND {rid} = {self._scan_rid}"
+        found = f"SELECT {best} FROM {TABLES[sort.kind]} t WHERE {entry} AND t.rid = {self._scan_rid}"
         return f" LEFT JOIN LATERAL ({found}) o{number} ON true"
 
 

@@ -44,7 +44,9 @@ def _index(table: str, group: str, values: Mapping[str, str]) -> _Index:
     selected = ", ".join(f"coalesce({name}, '')" if type_ == "text" else name for name, type_ in columns.items())
     names = ", ".join(["partition_id", *columns])
     rows = f"SELECT partition_id, {selected} FROM (SELECT $1 AS partition_id, {taken}) AS u"
-    same = " AND ".join(f"i.{name} = t.{name}" for name in ("partition_id", *columns))
+    # By a range of one: for equal rids the planner may read all entries of the resource for each that it removes.
+    equal = " AND ".join(f"i.{name} = t.{name}" for name in ("partition_id", "param", *values))
+    same = f"{equal} AND i.rid BETWEEN t.rid AND t.rid"
     fill = f"INSERT INTO {table} ({names}) {rows}"
     remove = f"DELETE FROM {table} i USING ({rows}) AS t({names}) WHERE {same}"
     return _Index(

@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (20, "d35a9e757c82477f726426fe4afb34ffb48ebb5a67a168f48f3ec8a20e6b9902"),
+    "fhir": (21, "3a0fc66b95166682b73088cbd47a2e73b02549dd70fd7eb1f22681681f4b3899"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

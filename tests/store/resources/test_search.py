@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet import defer
 
-from ipf.errors import Problem
+from ipf.errors import Category, Problem
 from ipf.fhir.search.query import parse_criteria
 from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.prepared import DynamicStatement
@@ -56,6 +56,17 @@ class PostgresSearchTest(contract.SearchContract):
             self.assertEqual(await self.found(criteria), [f"p{criteria[-1]}"])
             rows = await database.many("SELECT name FROM pg_prepared_statements WHERE name LIKE 'shape%'")
             self.assertEqual(len(rows), count, criteria)
+
+    async def test_a_search_that_takes_too_long_is_refused(self) -> None:
+        """The server cancels it; the connection goes on to serve others."""
+        self.patch(prepared, "QUESTION_SECONDS", 0.05)
+        database = await postgres.database(self, "fhir", size=1)
+        endless = database.run_dynamic(DynamicStatement("SELECT pg_sleep(600)", prepared.Parameters()))
+        refused = await self.assertFailure(defer.Deferred.fromCoroutine(endless), Problem)
+        self.assertEqual((refused.category, refused.category.value.http_status), (Category.COSTLY, 400))
+        self.assertIn("takes longer than 0.05 seconds", refused.text)
+        self.assertEqual(await database.many("SHOW statement_timeout"), [("0",)])
+        self.assertEqual(database.usage, (1, 0, 0))
 
     async def test_a_value_that_cannot_be_stored_costs_no_connection(self) -> None:
         """It is refused before one is taken."""
@@ -194,11 +205,22 @@ class PostgresSearchTest(contract.SearchContract):
                 self.assertIn(scans[number], plan, (criteria, limit))
                 for word in ("Seq Scan", "Hash Join", "Merge Join", "Materialize"):
                     self.assertNotIn(word, plan)
-            await database.many("ANALYZE")
+            await database.all_tenants.many("ANALYZE")
+
+    async def test_plans_of_heavy_questions_with_tenants(self) -> None:
+        """Row-level security adds a condition to each table, and changes no plan."""
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.store = PostgresFhirStore(self.database)
+        await self.test_plans_of_heavy_questions()
+        self.patch(search_run, "MAX_CHAIN_IDS", 0)
+        self.patch(search_run, "MAX_REFERRING", 0)
+        await self.database.all_tenants.many("TRUNCATE resources, resource_versions, index_text, index_date")
+        await self.test_queries()
 
     async def _plan(self, statement: DynamicStatement) -> str:
         settings, _, select = statement.text.rpartition(";\n")
-        return "\n".join(row[0] for row in await self.database.many(f"{settings};\nEXPLAIN {select}"))
+        rows = await self.database.for_tenant("default").many(f"{settings};\nEXPLAIN {select}")
+        return "\n".join(row[0] for row in rows)
 
     async def _observations(self, count: int) -> None:
         """Observations, Encounters and Patients, as rows."""
@@ -223,4 +245,4 @@ class PostgresSearchTest(contract.SearchContract):
             f"index_date SELECT 1, {symbols.parameter('Observation', 'date')}, n, n + 1, n * 10 {rows}",
         ]  # fmt: skip
         for insert in inserts:
-            await self.database.many(f"INSERT INTO {insert}")
+            await self.database.all_tenants.many(f"INSERT INTO {insert}")
