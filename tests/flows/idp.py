@@ -92,6 +92,8 @@ class OwnProvider(Provider):
         provider, keys = self, {"keys": [jwk("rsa"), jwk("P-256")]}  # made here: other threads only read them
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self) -> None:
                 """Discovery and keys."""
                 document = {"issuer": provider.issuer, "jwks_uri": f"{provider.issuer}/jwks",

@@ -21,8 +21,8 @@ _TOKEN = re.compile(
     | (?P<comment>//[^\n]*)
     | (?P<block>/\*.*?\*/)
     | (?P<markdown>\"\"\".*?\"\"\")
-    | (?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')
-    | (?P<quoted>`(?:[^`\\]|\\.)*`)
+    | (?P<string>\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*')
+    | (?P<quoted>`[^`\\]*(?:\\.[^`\\]*)*`)
     | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<number>[0-9]+(?:\.[0-9]+)?)
     | (?P<date>@[0-9T][0-9T:.+Z-]*)
@@ -30,6 +30,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+MAX_TEXT = 2_000_000  # characters of a map
 MAX_DIGITS = 100  # of a number
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
@@ -99,6 +100,8 @@ def tokens(text: str, file: str, until: Callable[[Token], bool] | None = None) -
 
 
 def _tokens(text: str, file: str) -> Iterator[Token]:
+    if len(text) > MAX_TEXT:
+        raise FmlError(f"a map has more than {MAX_TEXT} characters", file, Place(1, 1))
     position, line, line_start = 0, 1, 0
     comments: list[str] = []
     while position < len(text):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, MutableMapping, MutableSequence
+from json.decoder import scanstring  # type: ignore[attr-defined]  # not in typeshed
 from typing import Any
 
 from ipf.errors import Problem
@@ -22,8 +23,8 @@ STREAMED_BYTES = 500_000
 """Minimum size of a JSON text to parse entry by entry; parsing that much takes about three milliseconds."""
 
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+', re.DOTALL)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}"]', re.DOTALL)
+_SCALAR = re.compile(r'[^\s\[\]{},:"]+')
+_MARK = re.compile(r'[\[\]{}"]')
 
 
 class Entries:
@@ -101,22 +102,23 @@ def _values(text: str, start: int) -> tuple[int, int, list[tuple[int, int]]] | N
 
 def _end_of_value(text: str, position: int) -> int:
     """The end of the value at `position`.  IndexError when there is none; what is inside is not checked."""
+    if text[position] == '"':
+        return int(scanstring(text, position + 1)[1])
     if text[position] not in "[{":
         match = _SCALAR.match(text, position)
         if match is None:
             raise IndexError(position)
         return match.end()
     depth = 0
-    for token in _TOKEN.finditer(text, position):
-        mark = token[0]
-        if mark in "[{":
-            depth += 1
-        elif mark in "]}":
-            depth -= 1
+    while (match := _MARK.search(text, position)) is not None:
+        position = match.end()
+        mark = match[0]
+        if mark == '"':
+            position = int(scanstring(text, position)[1])
+        else:
+            depth += 1 if mark in "[{" else -1
             if not depth:
-                return token.end()
-        elif mark == '"':  # the beginning of a string without an end
-            break
+                return position
     raise IndexError(position)
 
 

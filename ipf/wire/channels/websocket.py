@@ -332,7 +332,7 @@ def token_of(text: str) -> str | None:
         return None
     try:
         message = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(message, dict):
         return None

@@ -84,6 +84,7 @@ ERRORS = [
         "100 characters",
     ),
     ("/// url = 'u'\ngroup g(source src, target tgt) { src -> tgt.a = '\\ud800'; }", "2:50", "not valid Unicode"),
+    ("/// url = 'u'\n" + " " * 2_000_000, "1:1", "more than 2000000 characters"),
     ("/// url = 'u'\n" + "/* " * 100_000, "2:1", "a comment is not terminated"),
     ("/// url = 'u'\ngroup g(source src, target tgt) { /* no end }", "2:35", "a comment is not terminated"),
     ("/// url = 'u'\nconceptmap '#c' { prefix s = 'x' t:a == s:b }", "2:34", "one of the prefixes declared above"),

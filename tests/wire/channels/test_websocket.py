@@ -306,6 +306,7 @@ class ParsingTests(TestCase):
             ('{"type": "bind-with-token", "token": "abc"}', "abc"),
             ('{"bind-with-token": 7}', None),
             ("{nonsense", None),
+            ('{"a":' + "[" * 10_000, None),
             ("[1]", None),
             ("bind abc", None),
             ("bind-with-token", None),
