@@ -22,6 +22,7 @@ from ipf.app.listeners.places import places
 from ipf.app.maps.installation import open_maps
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.databases import open_databases
+from ipf.app.runtime.free_memory import start_returning_memory
 from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
 from ipf.app.runtime.stores import OpenedStores, open_stores
@@ -79,6 +80,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     _reload_on_sighup(mapping, stores, reactor, stack)
 
     freeze_startup_objects()
+    start_returning_memory(reactor, stack)
     if converters is not None:
         await converters.started()
     systemd.ready()

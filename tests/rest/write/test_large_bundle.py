@@ -118,6 +118,25 @@ class LargeBundleTests(OnMemory):
         self.assertEqual(answer.status, 413)
         self.assertEqual((await self.world.send("GET", "Patient?_summary=count")).body.count(b'"total":0'), 1)
 
+    async def test_nothing_of_the_write_path_outlives_its_transaction(self) -> None:
+        """No list, cache, cycle or traceback keeps entries and plans: as many after the third as after the first.
+
+        Without a collection in between, so that cycles count too.
+        """
+        gc.collect()
+        self.addCleanup(gc.enable)
+        alive = []
+        for start in range(0, 750, 250):
+            asked = request("transaction", [entry(number) for number in range(start, start + 250)])
+            answer = await handler(self.world.repository)(asked)
+            self.assertEqual(answer.status, 200, answer.body[:300])
+            refused = await handler(self.world.repository)(request("transaction", [entry(start), {"request": {}}]))
+            self.assertEqual(refused.status, 400)
+            del asked, answer, refused
+            gc.disable()  # a large transaction turns it on again
+            alive.append(sum(str(type(one).__module__).startswith("ipf.rest.") for one in gc.get_objects()))
+        self.assertLess(alive[2] - alive[0], 50, alive)
+
 
 class Stalls:
     """The longest time without a reactor turn while this process computed, and its total processor time, in seconds.
