@@ -7,6 +7,7 @@ looked up on the new leader, and the killed node is started again.  The next kil
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from typing import NamedTuple
@@ -110,6 +111,7 @@ async def _failover(cluster: Cluster, scenario: Scenario, clock: Writable) -> Fa
 
 def main(arguments: list[str]) -> int:
     """Exit status 0 when nothing was lost or late."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # all programs are ended then too
     if reason := missing():
         print(reason, file=sys.stderr)
         return 1
