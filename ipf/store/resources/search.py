@@ -158,10 +158,15 @@ class SearchSql:
                 f"SELECT count(*) FROM {scan.source} d WHERE {scan.condition}", settings, scan.stable
             )
         if any(needs_store(term.test) for term in self._query.terms):
-            test = AllOf(tuple(term.test for term in self._query.terms))
-            rids = self._conditions.rids(test, self._query.resource_type)
-            return self._statement(f"SELECT count(*) FROM (SELECT DISTINCT d.rid FROM ({rids}) d) d", PLANNER)
+            return self.count_sets()
         return self._statement(f"SELECT count(*) FROM {self._from()} WHERE {' AND '.join(self._where())}", PLANNER)
+
+    def count_sets(self) -> DynamicStatement:
+        """As `count`, for terms that many resources pass each."""
+        self._reset()
+        test = AllOf(tuple(term.test for term in self._query.terms))
+        rids = self._conditions.rids(test, self._query.resource_type)
+        return self._statement(f"SELECT count(*) FROM (SELECT DISTINCT d.rid FROM ({rids}) d) d", PLANNER)
 
     def ids(self, limit: int) -> DynamicStatement:
         """Logical ids of at most `limit` matches, in no order."""

@@ -73,7 +73,7 @@ class ProbedSql(SearchSql):
     def count(self) -> DynamicStatement:
         """As `SearchSql.count`: by probes of few candidates, else as it does."""
         if self._candidates is None:
-            return super().count()
+            return self.count_sets() if len(self._query.terms) > 1 else super().count()
         self._reset()
         sql = f"SELECT count(*) FROM {self._source()} WHERE {' AND '.join(self._tests()) or 'true'}"
         return self._statement(sql, "", self._has_stable_plan)

@@ -215,11 +215,20 @@ class Search:
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query_needs_resource(query):
-            return int((await self._run(sql.count()))[0][0])
+            counting = sql.count_sets() if await self._many_pass_each(sql, query) else sql.count()
+            return int((await self._run(counting))[0][0])
         total = 0
         async for _ in self._filtered(sql, query, None):
             total += 1
         return total
+
+    async def _many_pass_each(self, sql: SearchSql, query: Query) -> bool:
+        """Whether each term of several selects so many that their sets are compared as a whole."""
+        if isinstance(sql, ProbedSql) or len(query.terms) < 2 or driver(query) is not None:
+            return False
+        if any(isinstance(term.test, IdIn) for term in query.terms):
+            return False
+        return bool(set_terms(query)) and (await self._fewest(query, await self._units(query)))[0] > MAX_CANDIDATES
 
     async def _filtered(self, sql: SearchSql, query: Query, after: Token | None) -> AsyncIterator[Row]:
         """Rows whose resources pass; Problem COSTLY when too many would have to be read."""
