@@ -47,6 +47,15 @@ class FreeMemoryTests(SynchronousTestCase):
         self.assertEqual(self.check(400.0, 400.0), 1)
         self.assertEqual(self.check(200.0, 200.0, 200.5, 200.5), 0)
 
+    def test_again_while_memory_is_high(self) -> None:
+        """An early return left as much as the end of the work; nothing changes any more."""
+        self.pinned = 405.0
+        self.assertEqual(self.check(498.0, 498.0), 1)
+        self.pinned = 60.0
+        self.assertEqual(self.check(*[495.0] * (free_memory.AGAIN - 1)), 0)
+        self.assertEqual(self.check(495.0), 1)
+        self.assertEqual(self.resident, 150.0)
+
     def test_after_a_return_that_was_too_early(self) -> None:
         """The work waited for the database, and freed its memory later."""
         self.pinned = 400.0
