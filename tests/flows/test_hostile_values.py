@@ -71,7 +71,7 @@ class HostileValueTests(TestCase):
         sender = Sender(service)
         for asked in values.stored():
             status, _ = sender.send(asked)
-            self.assertEqual(status, 201, asked.name)
+            self.assertIn(status, (200, 201), asked.name)  # 200: sent again, since the first one loads modules
         sender.wrong.clear()
         sender.send_all(values.special())
         for route in routes:

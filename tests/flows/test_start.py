@@ -19,6 +19,9 @@ from tests.event_loop import run
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+QUIET = {"PYTHONWARNINGS": "default,ignore::ResourceWarning"}
+"""An early end leaves files for the end of the process to close, which Python reports when all warnings are on."""
+
 
 def records(service: ServiceProcess) -> list[dict[str, Any]]:
     """The log so far; a line that is not JSON is an error."""
@@ -67,9 +70,9 @@ class StartTests(TestCase):
 
     async def ended_at_each_step(self) -> None:
         """Each start in `data` gets further than the one before it; the last is whole."""
-        first = ServiceProcess(self.folder / "first")
+        first = ServiceProcess(self.folder / "first", **QUIET)
         await self.started_until(first, "starting up", 1, signal.SIGTERM)
-        service = ServiceProcess(self.folder / "second", IPF_WORKER_PROCESSES="1")
+        service = ServiceProcess(self.folder / "second", IPF_WORKER_PROCESSES="1", **QUIET)
         for marker, times, number in (
             ("event=database_init", 1, signal.SIGTERM),  # initdb runs
             ("event=migrated", 1, signal.SIGTERM),

@@ -22,7 +22,11 @@ def end_at_once() -> None:
 
 
 def stop_in_order(reactor: Any) -> None:
-    """From now on a signal stops the reactor.  Call it when the reactor runs: it installs handlers at its start."""
+    """From now on a signal stops the reactor.  Call it when the reactor runs: it installs handlers at its start.
+
+    Their note of a signal that came just before is removed, or twistd would end the process by it after the stop.
+    """
+    reactor._exitSignal = None
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: reactor.callFromThread(_stop, reactor))
 
