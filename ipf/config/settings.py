@@ -294,7 +294,7 @@ class Settings:
         "SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_MAX_MS", integer(0), 60_000, "cap on any computed delay"
     )
     delivery_in_flight: int = variable(
-        "SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT", integer(1, 32), 8, "notifications of a backlog sent without waiting"
+        "SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT", integer(1, 32), 1, "notifications of a backlog sent without waiting"
     )
     delivery_timeout_ms: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS", integer(10), 10_000, "timeout of a delivery"

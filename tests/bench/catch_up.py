@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE
 
 EVENTS = 5000
 BARE_POSTS = 2000
-IN_FLIGHT = 8
+IN_FLIGHT = 16
 TOPIC = "http://bench.test/catch-up"
 RETRIES = {
     "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS": "1000",
@@ -40,7 +40,7 @@ def catch_up(folder: Path) -> None:
     """Events per second with max-count 1 after an outage, against treq alone with one request at a time."""
     code = os.environ.get("IPF_BENCH_CODE", str(ROOT))
     for in_flight in (1, IN_FLIGHT) if code == str(ROOT) else (1,):
-        setting = {"SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT": str(in_flight)}
+        setting = {"SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT": str(in_flight)} if in_flight > 1 else {}
         with service(folder / str(in_flight), PYTHONPATH=code, **setting, **RETRIES, **ALONE) as one:
             trigger = {"resource": "Patient"}
             topic = {"url": TOPIC, "status": "active", "resourceTrigger": [trigger]}

@@ -245,7 +245,7 @@ class ChannelFlowTests(TestCase):
         self.assertEqual((history["items"][0]["kind"], history["items"][0]["http_status"]), ("handshake", 500))
 
     async def a_dead_hook(self) -> None:
-        """Since when and why is said; events go on being numbered; a PUT with `requested` serves them all."""
+        """Since when and why is said; events go on being numbered; a PUT with `requested` serves them all, in order."""
         self.hook.status = 503
         id = await self.subscribe(
             {"type": "rest-hook", "endpoint": f"{self.url}/broken", "payload": "application/fhir+json"}
