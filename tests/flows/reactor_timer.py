@@ -12,13 +12,14 @@ A second thread notes the stack of the reactor's thread when a turn takes long, 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
-import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,12 +48,17 @@ class ReactorTimer:
     longest: Longest = field(default_factory=Longest)
     _turn_began: float = 0.0
     _stack: str = ""
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Begin in the thread of the reactor."""
         self._turn_began = time.process_time()
         threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         self._fire()
+
+    def stop(self) -> None:
+        """No stack is noted any more."""
+        self._stopped.set()
 
     def measure(self) -> None:
         """A turn ends here."""
@@ -73,11 +79,21 @@ class ReactorTimer:
         self.reactor.callLater(INTERVAL, self._fire)
 
     def _watch(self, thread: int) -> None:
-        pause = threading.Event()
-        while not pause.wait(0.01):
+        while not self._stopped.wait(0.01):
             if time.process_time() - self._turn_began > SUSPICIOUS:
-                frame = sys._current_frames().get(thread)
-                self._stack = "".join(traceback.format_stack(frame)[-12:])
+                self._stack = _stack_of(thread)
+
+
+def _stack_of(thread: int) -> str:
+    """The stack of a thread, innermost call first.
+
+    By faulthandler, because Python 3.11 may crash when frame objects of another thread are read while it runs.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        stacks = file.read().decode(errors="replace")
+    return next((one for one in stacks.split("\n\n") if f"0x{thread:016x}" in one), "")
 
 
 class _Answer(Protocol):

@@ -165,7 +165,7 @@ class Sender:
             reason = _judged(asked, status, content_type, body)
             if reason or blocked.seconds <= LIMIT or blocked.seconds <= limit():
                 return status, reason
-        return status, f"the reactor was blocked for {blocked.seconds:.3f} s: {blocked.stack[-1500:]}"
+        return status, f"the reactor was blocked for {blocked.seconds:.3f} s: {blocked.stack[:1500]}"
 
 
 def _judged(asked: Asked, status: int, content_type: str, body: bytes) -> str:
@@ -195,6 +195,7 @@ class TimerTests(TestCase):
 
         timer = ReactorTimer(Reactor())
         timer.start()
+        self.addCleanup(timer.stop)
         while time.process_time() - timer._turn_began < 0.3:  # this is the thread of the reactor, and blocked
             json.dumps(list(range(1000)))
         found = timer.take()
