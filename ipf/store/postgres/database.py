@@ -70,7 +70,7 @@ class Database:
 
     `statements` are prepared on each connection.  `settings` adds to or replaces `SETTINGS`.  `connect_seconds` bounds
     one attempt to connect (`connect.py`), `wait_seconds` the wait for a free connection, `statement_seconds` one
-    statement, and three times `tick_seconds` the silence of the server.  `tenants`: its connections use the role that
+    statement, and six times `tick_seconds` the silence of the server.  `tenants`: its connections use the role that
     sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the database for it.  `left`: called
     when the pool leaves a server that still holds its sockets, for connections that others have there.
     """
@@ -112,7 +112,7 @@ class Database:
             statement_seconds=statement_seconds,
             lost=self._lost,
         )
-        self._probe = Probe(reactor, self._hung, tick_seconds)
+        self._probe = Probe(reactor, self._leave, tick_seconds)
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
@@ -371,11 +371,6 @@ class Database:
             self._leave(StoreUnreachable(detail=f"{connection.host.label} only reads"))
         elif connection in self._idle:
             self._drop(connection)
-
-    def _hung(self) -> None:
-        text = "event=store_hung database={database} the server has not answered for {seconds} s"
-        log.warn(text, event="store_hung", database=self._name, seconds=self._probe.seconds)
-        self._leave(StoreUnreachable("the store does not answer", f"no answer for {self._probe.seconds:g} s"))
 
     def _leave(self, problem: StoreUnreachable) -> None:
         """Drop every connection to a server that cannot be used; running statements and callers fail now."""

@@ -1,9 +1,12 @@
-"""Finds a server that hangs: its sockets stay open, but it does not answer.
+"""Finds a server that hangs, its sockets stay open but it does not answer, and one that only reads from now on.
 
-The probe asks one server `SELECT 1` every second, on a connection of its own, and calls `hung` when the answer is
-missing at three ticks in a row.  Ticks are counted instead of seconds, each once however late it is, and the reactor
-reads what has arrived between two of them: a process that was itself stopped or blocked does not blame the server.
-An error is an answer too; a server that is gone shows itself by closing its sockets.
+The probe asks one server twice a second whether it only reads, on a connection of its own.  The server hangs when the
+answer is missing at six ticks in a row.  Ticks are counted instead of seconds, each once however late it is, and the
+reactor reads what has arrived between two of them: a process that was itself stopped or blocked does not blame the
+server.  An error is an answer too; a server that is gone shows itself by closing its sockets.
+
+A former primary may only read while every statement on it is a commit that waits for a standby, which has left it: then
+only this question tells.
 """
 
 from __future__ import annotations
@@ -23,16 +26,18 @@ from ipf.store.postgres.hosts import Host
 
 log = Logger()
 
-TICK_SECONDS = 1.0
-TICKS = 3
+TICK_SECONDS = 0.5
+TICKS = 6
+
+Unusable = Callable[[StoreUnreachable], None]
 
 
 class Probe:
-    """Watches one server at a time, from `watch` until `stop` or `hung`."""
+    """Watches one server at a time, from `watch` until `stop`, or until it calls `unusable` with the reason."""
 
-    def __init__(self, reactor: Any, hung: Callable[[], None], tick_seconds: float = TICK_SECONDS) -> None:
+    def __init__(self, reactor: Any, unusable: Unusable, tick_seconds: float = TICK_SECONDS) -> None:
         self._reactor = reactor
-        self._hung = hung
+        self._unusable = unusable
         self._tick_seconds = tick_seconds
         self._host: Host | None = None
         self._connection: Connection | None = None
@@ -73,8 +78,11 @@ class Probe:
             return
         self._missed += 1
         if self._missed >= TICKS:
+            text = "event=store_hung {server} has not answered for {seconds} s"
+            log.warn(text, event="store_hung", server=self._host.label, seconds=self.seconds)
+            reason = f"{self._host.label} has not answered for {self.seconds:g} s"
             self.stop()
-            self._hung()
+            self._unusable(StoreUnreachable("the store does not answer", reason))
 
     def _ask(self, host: Host) -> None:
         asking = self._asking = Deferred.fromCoroutine(self._answer(host))
@@ -86,7 +94,14 @@ class Probe:
         if self._connection is None or not self._connection.alive:
             wait = 2 * TICKS * self._tick_seconds  # longer than `hung` takes
             self._connection = await connect_again(host, reactor=self._reactor, connect_seconds=wait)
-        await self._connection.run("SELECT 1")
+        ((only_reads,),) = await self._connection.run("SHOW transaction_read_only")
+        if only_reads == "on" and host.must_be_writable and host == self._host:
+            self._reactor.callLater(0, self._only_reads, host)
+
+    def _only_reads(self, host: Host) -> None:
+        if host == self._host:
+            self.stop()
+            self._unusable(StoreUnreachable(detail=f"{host.label} only reads"))
 
     def _answered(self, asking: Deferred[None]) -> None:
         if self._asking is asking:
@@ -99,25 +114,23 @@ async def watched_connection(
 ) -> AsyncIterator[Connection]:
     """A connection for statements that may take long on a server that lives, closed at the end.
 
-    StoreUnreachable names the host when its server hangs.
+    StoreUnreachable names the host when its server hangs or only reads.
     """
     quiet = "SET client_min_messages = warning"
     connection = await connect(url, reactor=reactor, greeting=quiet, statement_seconds=statement_seconds)
-    is_hung = False
+    found: list[StoreUnreachable] = []
 
-    def hung() -> None:
-        nonlocal is_hung
-        is_hung = True
+    def unusable(problem: StoreUnreachable) -> None:
+        found.append(problem)
         connection.close()
 
-    probe = Probe(reactor, hung, tick_seconds)
+    probe = Probe(reactor, unusable, tick_seconds)
     probe.watch(connection.host)
     try:
         yield connection
     except StoreUnreachable as unreachable:
-        if is_hung:
-            detail = f"{connection.host.label} has not answered for {probe.seconds:g} s"
-            raise StoreUnreachable(detail=detail) from unreachable
+        if found:
+            raise found[0] from unreachable
         raise
     finally:
         probe.stop()
