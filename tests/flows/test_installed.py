@@ -27,6 +27,8 @@ class InstalledTests(TestCase):
         folder.chmod(0o755)
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         twistd = _install(folder)
+        ipfctl = subprocess.run([folder / "env/bin/ipfctl", "--version"], capture_output=True, text=True)
+        self.assertIn("version", ipfctl.stdout, ipfctl.stderr)
         run(self._works(twistd))
 
     async def _works(self, twistd: Path) -> None:

@@ -1,0 +1,56 @@
+"""The lock files in `requirements/`: exact versions with hashes, within the ranges of setup.cfg, complete."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from twisted.trial.unittest import TestCase
+
+ROOT = Path(__file__).resolve().parent.parent
+_PINNED = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+?)?(?: --hash=sha256:[0-9a-f]{64})+")
+_RANGES = {
+    "runtime": [("options", "install_requires")],
+    "test": [("options.extras_require", "test")],
+    "tools": [("options.extras_require", "tools")],
+}
+
+
+def entries(lock: str) -> Iterator[str]:
+    """The requirements of a lock file, each on one line."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text().replace(" \\\n   ", "")
+    yield from (line for line in text.splitlines() if line and not line.startswith(("#", "-r runtime.txt")))
+
+
+def locked(lock: str) -> dict[str, str]:
+    """Name and version of each requirement of a lock file."""
+    return {found["name"]: found["version"] for line in entries(lock) if (found := _PINNED.fullmatch(line))}
+
+
+class RequirementsTests(TestCase):
+    def test_every_requirement_is_pinned_with_hashes(self) -> None:
+        for lock in _RANGES:
+            wrong = [line[:80] for line in entries(lock) if not _PINNED.fullmatch(line)]
+            self.assertEqual(wrong, [], f"requirements/{lock}.txt: run bin/lock")
+            self.assertGreater(len(locked(lock)), 20)
+
+    def test_the_locks_hold_what_setup_cfg_asks_for(self) -> None:
+        """A range that was added or changed without `bin/lock` is found here."""
+        cfg = configparser.ConfigParser()
+        cfg.read(ROOT / "setup.cfg")
+        for lock, places in _RANGES.items():
+            known = locked(lock) if lock == "tools" else locked("runtime") | locked(lock)
+            for section, key in places:
+                for line in cfg[section][key].strip().splitlines():
+                    wanted = Requirement(line)
+                    version = known.get(canonicalize_name(wanted.name))
+                    self.assertIsNotNone(version, f"{line}: not in requirements/{lock}.txt: run bin/lock")
+                    self.assertTrue(wanted.specifier.contains(str(version)), f"{line}: locked is {version}")
+
+    def test_no_package_has_two_versions_on_one_interpreter(self) -> None:
+        """The test lock adds to the runtime lock; it repeats nothing of it."""
+        self.assertEqual(locked("runtime").keys() & locked("test").keys(), set())
