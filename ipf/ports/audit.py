@@ -24,7 +24,7 @@ class AuditContext(NamedTuple):
 
     `interaction`: `create`, `read`, `search` ...; on the admin surface `message-read`, `message-retry` ...  `action`:
     C R U D E.  `outcome`: 0, 4 or 8.  `status`: HTTP status, 0 = no response.  `agent`: subject or client of the token.
-    `agent_name`: the client.  `user`: `fhirUser`.
+    `agent_name`: the client.  `user`: `fhirUser`.  `purpose`: purposes of use of the token, `system|code` each.
     """
 
     tenant: str
@@ -38,6 +38,7 @@ class AuditContext(NamedTuple):
     issuer: str = ""
     user: str = ""
     address: str = ""
+    purpose: tuple[str, ...] = ()
 
 
 class Audit(NamedTuple):
@@ -47,6 +48,7 @@ class Audit(NamedTuple):
     (`7xxx-xxxx-xxxxxxxxxxxx`).  `target`: path and query of the request, such as `Patient?name=x`; None = the first of
     `entities`.  `entities`: resources written or returned (`Patient/1/_history/2`, at most MOST_ENTITIES).  `patients`:
     further patients that these resources refer to.  `origin`: source details of a message from a vendor profile.
+    `request_id`: X-Request-Id as the client sent it.
     """
 
     context: AuditContext
@@ -58,6 +60,7 @@ class Audit(NamedTuple):
     entities: tuple[str, ...] = ()
     patients: tuple[str, ...] = ()
     origin: Origin | None = None
+    request_id: str = ""
 
     @property
     def id(self) -> str:

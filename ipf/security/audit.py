@@ -199,7 +199,9 @@ def audit_of(
     if request.query:
         patients = tuple(dict.fromkeys((*patients, *requested_patients(request))))[:MOST_ENTITIES]
     lasted = int(seconds * 1000)
-    return _audit(Audit, (context, ended, id_suffix, lasted, request.correlation_id, target, entities, patients, None))
+    return _audit(
+        Audit, (context, ended, id_suffix, lasted, request.correlation_id, target, entities, patients, None, "")
+    )
 
 
 def context_of(

@@ -56,6 +56,12 @@ class AuditContract(Suite):
         found = await self.trail.find("default", AuditFilter(), 10)
         self.assertEqual([one.origin for one in found], [Origin("Acme", "REG"), origin])
 
+    async def test_purpose_and_request_id_come_back(self) -> None:
+        purpose = ("http://terminology.hl7.org/CodeSystem/v3-ActReason|TREAT", 'urn:x|"{a,b}')
+        made = [audit(2, purpose=purpose, request_id="r-1"), audit(1, purpose=purpose[:1]), audit(0, request_id='"')]
+        await self.trail.append(made)
+        self.assertEqual(await self.trail.find("default", AuditFilter(), 10), made)
+
     async def test_a_repeat_changes_nothing(self) -> None:
         await self.trail.append([audit(1)])
         await self.trail.append([audit(1, agent="another")])

@@ -17,22 +17,12 @@ from ipf.ports.mapping import Origin
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Value, literal
 
-INSERT = """
-INSERT INTO audit_records (partition_id, surface, recorded_at, id, interaction, action, outcome, status, agent,
-    agent_name, issuer, user_reference, address, duration_ms, correlation_id, target, entities, patients, origin, keys)
-SELECT k.partition_id, k.surface, timestamptz 'epoch' + r.at * interval '1 millisecond', r.id, k.interaction, k.action,
-    k.outcome, k.status, k.agent, k.agent_name, k.issuer, k."user", k.address, r.duration_ms, r.correlation_id,
-    r.target, r.entities, r.patients, r.origin, r.keys || k.keys
-FROM json_to_recordset({contexts}) AS k (partition_id smallint, surface text, interaction text, action text,
-    outcome smallint, status smallint, agent text, agent_name text, issuer text, "user" text, address text,
-    keys text[], records json),
-json_to_recordset(k.records) AS r (at bigint, id uuid, duration_ms integer, correlation_id text, target text,
-    entities text[], patients text[], origin jsonb, keys text[])
-ON CONFLICT DO NOTHING"""
+INSERT = "SELECT insert_audit({records})"
+"""Functions of migration fhir/021."""
 
 COLUMNS = """a.surface, a.recorded_at, a.id::text, a.interaction, a.action, a.outcome, a.status, a.agent, a.agent_name,
     a.issuer, a.user_reference, a.address, a.duration_ms, a.correlation_id, a.target, a.entities, a.patients,
-    a.origin::text"""
+    a.origin::text, a.purpose, a.request_id"""
 
 _PREFIXES = ("e:", "a:")
 
@@ -49,7 +39,7 @@ def insert(audits: Iterable[Audit], partitions: Mapping[str, int]) -> str:
         text = ""
     if not text or "\\u0000" in text:
         text = orjson.dumps(_storable(rows)).decode()
-    return INSERT.format(contexts=literal(text))
+    return INSERT.format(records=literal(text))
 
 
 def _context(context: AuditContext, partition: int, records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -57,13 +47,13 @@ def _context(context: AuditContext, partition: int, records: list[dict[str, Any]
 
 
 def _record(audit: Audit) -> dict[str, Any]:
-    _, at, _, duration_ms, correlation_id, target, entities, patients, origin = audit
+    _, at, _, duration_ms, correlation_id, target, entities, patients, origin, request_id = audit
     about = {unversioned(one) for one in entities}
     about.update(patients)
     return {
         "at": at, "id": audit.id, "duration_ms": duration_ms, "correlation_id": correlation_id, "target": target,
         "entities": entities, "patients": patients, "origin": None if origin is None else _columns(origin),
-        "keys": [f"e:{one}" for one in about],
+        "request_id": request_id, "keys": [f"e:{one}" for one in about],
     }  # fmt: skip
 
 
@@ -83,11 +73,13 @@ def _storable(value: Any) -> Any:
 def audit_of(tenant: str, row: Row) -> Audit:
     """The record of a row of `COLUMNS`."""
     surface, recorded_at, id_, interaction, action, outcome, status, agent, name, issuer, user, address, *own = row
-    duration_ms, correlation_id, target, entities, patients, origin = own
-    context = AuditContext(tenant, surface, interaction, action, outcome, status, agent, name, issuer, user, address)
+    duration_ms, correlation_id, target, entities, patients, origin, purpose, request_id = own
+    context = AuditContext(
+        tenant, surface, interaction, action, outcome, status, agent, name, issuer, user, address, tuple(purpose)
+    )
     return Audit(
         context, millisecond_of(recorded_at), id_[14:], duration_ms, correlation_id, target, tuple(entities),
-        tuple(patients), None if origin is None else _origin(orjson.loads(origin)),
+        tuple(patients), None if origin is None else _origin(orjson.loads(origin)), request_id,
     )  # fmt: skip
 
 

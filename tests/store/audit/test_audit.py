@@ -93,6 +93,16 @@ class PostgresAuditTests(AuditContract, TestCase):
         await self.trail.append([audit(4)])
         self.assertEqual(await self.partitions(), {"y2026m01": 1, "y2026m03": 1})
 
+    async def test_each_record_waits_for_its_chain_once(self) -> None:
+        """In the order of its records, one row for each that is new."""
+        await self.trail.append([audit(2), audit(1)])
+        await self.trail.append([audit(2), audit(3, surface=ADMIN)])
+        waiting = await self.database.many(
+            "SELECT partition_id, surface, recorded_at, id::text FROM audit_unchained ORDER BY position"
+        )
+        made = [audit(1), audit(2), audit(3, surface=ADMIN)]
+        self.assertEqual(waiting, [(1, one.context.surface, one.recorded_at, one.id) for one in made])
+
     async def test_any_sql_client_can_read_it(self) -> None:
         await self.trail.append([audit(1, origin=Origin("urn:a", "REG", (("ward", "4"),)))])
         row = await self.database.one(

@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (20, "f607b422654276a321897a4d242a6d8d5bad7dc890072e1d0eaa9d2933145d9e"),
+    "fhir": (21, "53d5633f2e1960128ad1e7fed3d661e52cb831fed0ce731413e6576f33753452"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
