@@ -160,10 +160,12 @@ def keys_of(audit: Audit) -> list[str]:
 
 
 def agent_keys(context: AuditContext) -> list[str]:
-    """The index keys of the agent."""
+    """The index keys of the agents: who asked, and the client of a person."""
     keys = [f"a:{context.agent}\t{context.issuer}"]
     if context.user:
         keys.append(f"a:{context.user}")
+        if context.agent_name not in ("", context.agent):
+            keys.append(f"a:{context.agent_name}\t{context.issuer}")
     return keys
 
 

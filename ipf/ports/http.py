@@ -14,7 +14,7 @@ from ipf.ports.resources import Version
 class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
-    `address`: the IP address of the client; "" when unknown.
+    `address`: the IP address of the client; "" when unknown.  `request_id`: X-Request-Id as the client sent it, or "".
     """
 
     method: str
@@ -27,6 +27,7 @@ class Request:
     tenant: str = DEFAULT_TENANT
     caller: Caller = OPEN
     address: str = ""
+    request_id: str = ""
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
         """The same request with this caller, and with this tenant unless it is "".
@@ -35,7 +36,7 @@ class Request:
         """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
-            tenant or self.tenant, caller, self.address,
+            tenant or self.tenant, caller, self.address, self.request_id,
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain
 from random import Random
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Caller, Request, Version
@@ -25,6 +25,7 @@ from ipf.ports.mapping import Origin
 ANONYMOUS = "anonymous"
 TYPE = "AuditEvent"
 LONGEST_TARGET = 2000
+LONGEST_FORM = 64 * 1024
 LONGEST_NAME = 200
 
 INTERACTIONS = (
@@ -181,7 +182,7 @@ def audit_of(
     request: Request, answer: Answer, seconds: float, ended: int, id_suffix: str, context: AuditContext
 ) -> Audit:
     """The record of a request.  `seconds`: its duration; `ended`: milliseconds since 1970."""
-    path, about = request.path, answer.about
+    path, about, query = request.path, answer.about, parameters_of(request)
     target: str | None = None
     entities: tuple[str, ...]
     patients: tuple[str, ...] = ()
@@ -190,18 +191,17 @@ def audit_of(
         entities = (f"{one.resource_type}/{one.id}/_history/{one.version_id}",)
         if _IS_PATIENT in one.body:
             patients = patients_of(about)
-        if len(path) != 2 or path[1] != one.id or path[0] != one.resource_type or request.query:
-            target = target_of(request)
+        if len(path) != 2 or path[1] != one.id or path[0] != one.resource_type or query:
+            target = target_of(request, query)
     else:
-        entities, patients, target = written(about), patients_of(about), target_of(request)
+        entities, patients, target = written(about), patients_of(about), target_of(request, query)
         if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
             entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
-    if request.query:
-        patients = tuple(dict.fromkeys((*patients, *requested_patients(request))))[:MOST_ENTITIES]
+    if query:
+        patients = tuple(dict.fromkeys((*patients, *requested_patients(query))))[:MOST_ENTITIES]
     lasted = int(seconds * 1000)
-    return _audit(
-        Audit, (context, ended, id_suffix, lasted, request.correlation_id, target, entities, patients, None, "")
-    )
+    own = request.correlation_id, target, entities, patients, None, request.request_id
+    return _audit(Audit, (context, ended, id_suffix, lasted, *own))
 
 
 def context_of(
@@ -209,19 +209,20 @@ def context_of(
 ) -> AuditContext:
     """The context of records of `caller`; equal contexts are the same object."""
     return _context(
-        tenant, surface, interaction, action, status, caller.subject, caller.client, caller.issuer, caller.user, address
-    )
+        tenant, surface, interaction, action, status, caller.subject, caller.client, caller.issuer, caller.user,
+        address, caller.purpose,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _context(
     tenant: str, surface: str, interaction: str, action: str, status: int, subject: str, client: str, issuer: str,
-    user: str | None, address: str,
+    user: str | None, address: str, purpose: tuple[str, ...],
 ) -> AuditContext:  # fmt: skip
     agent = clean(subject or client) or ANONYMOUS
     return AuditContext(
         tenant, surface, interaction, action, outcome_of(status), status,
-        agent, clean(client), clean(issuer), clean(user or ""), clean(address, 64),
+        agent, clean(client), clean(issuer), clean(user or ""), clean(address, 64), purpose,
     )  # fmt: skip
 
 
@@ -235,11 +236,13 @@ def record(
     entities: tuple[str, ...],
     patients: tuple[str, ...] = (),
     origin: Origin | None = None,
+    request_id: str = "",
 ) -> Audit:
     """A record of an interaction between two moments; at most MOST_ENTITIES entities and patients each."""
     lasted = (ended - began) // _MILLISECOND
     lasted = lasted if lasted > 0 else 0
-    return Audit(context, millisecond_of(ended), id_suffix, lasted, correlation_id, target, entities, patients, origin)
+    about = correlation_id, target, entities, patients, origin, request_id
+    return Audit(context, millisecond_of(ended), id_suffix, lasted, *about)
 
 
 def written(versions: Sequence[Version]) -> tuple[str, ...]:
@@ -282,9 +285,17 @@ def _look_for_patients(bodies: bytes, found: dict[str, None], seen: set[bytes]) 
                 found[matched[1]] = None
 
 
-def requested_patients(request: Request) -> Iterable[str]:
-    """The patients in the search parameters of a request."""
-    for name, value in request.query:
+def parameters_of(request: Request) -> Sequence[tuple[str, str]]:
+    """The search parameters of a request, those of a posted form too."""
+    if request.method != "POST" or not request.path or request.path[-1] != "_search":
+        return request.query
+    form = parse_qsl(request.body[:LONGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
+    return (*request.query, *form)
+
+
+def requested_patients(query: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """The patients in search parameters."""
+    for name, value in query:
         if name.partition(":")[0] in _PATIENT_PARAMETERS:
             for one in value.split(","):
                 matched = _PATIENT.fullmatch(one if "/" in one else f"Patient/{one}")
@@ -292,10 +303,10 @@ def requested_patients(request: Request) -> Iterable[str]:
                     yield matched[1]
 
 
-def target_of(request: Request) -> str:
-    """Path and query, bounded, without control characters."""
-    query = f"?{urlencode(request.query)}" if request.query else ""
-    return clean("/".join(request.path) + query, LONGEST_TARGET)
+def target_of(request: Request, query: Sequence[tuple[str, str]]) -> str:
+    """Path and parameters, bounded, without control characters."""
+    asked = f"?{urlencode(query)}" if query else ""
+    return clean("/".join(request.path) + asked, LONGEST_TARGET)
 
 
 def clean(text: str, longest: int = LONGEST_NAME) -> str:

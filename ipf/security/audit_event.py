@@ -1,29 +1,34 @@
 """An audit record as an AuditEvent resource.
 
-Type and subtype are those of RESTful operations.  The caller is the agent.  Entities are every resource written or
-returned, the patients concerned, the request (`query`) and the correlation id.
+Type, subtype, action and outcome are those of RESTful operations.  Agents: the person of the token, the client, this
+server; the first is the requestor.  Entities: every resource written or returned, the patients concerned, the request
+(`query`), X-Request-Id, the correlation id.  A record names the pattern of IHE that it satisfies in `meta.profile`
+(`audit_patterns`).  Patterns tell entities apart by their type, so that in the record of a search the results have
+their resource type as type, and in the record of one resource the request is `Other`.
 
-Source: https://hl7.org/fhir/R4/auditevent.html, https://hl7.org/fhir/R4/valueset-audit-event-sub-type.html
+Source: https://hl7.org/fhir/R4/auditevent.html, https://hl7.org/fhir/R4/valueset-audit-event-sub-type.html;
+https://profiles.ihe.net/ITI/BALP/content.html
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
-from ipf.ports.audit import Audit, unversioned
+from ipf.ports.audit import Audit, AuditContext, unversioned
 from ipf.ports.mapping import Origin
+from ipf.security.audit_patterns import QUERY, REQUEST_ID_SYSTEM, SOURCE, Code, family_of, profile_of, roles_of
 
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
 SUBTYPE_SYSTEM = "http://hl7.org/fhir/restful-interaction"
 _SOURCE_SYSTEM = "http://terminology.hl7.org/CodeSystem/security-source-type"
 _ENTITY_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-entity-type"
+_RESOURCE_TYPES = "http://hl7.org/fhir/resource-types"
 _ROLE_SYSTEM = "http://terminology.hl7.org/CodeSystem/object-role"
-_PARTICIPATION = "http://terminology.hl7.org/CodeSystem/provenance-participant-type"
-_DICOM = "http://dicom.nema.org/resources/ontology/DCM"
 
 _QUERY_ROLE = {"system": _ROLE_SYSTEM, "code": "24", "display": "Query"}
 _PATIENT_ROLE = {"system": _ROLE_SYSTEM, "code": "1", "display": "Patient"}
@@ -31,23 +36,27 @@ _RESOURCE_ROLE = {"system": _ROLE_SYSTEM, "code": "4", "display": "Domain Resour
 _PERSON = {"system": _ENTITY_SYSTEM, "code": "1", "display": "Person"}
 _OBJECT = {"system": _ENTITY_SYSTEM, "code": "2", "display": "System Object"}
 _OTHER = {"system": _ENTITY_SYSTEM, "code": "4", "display": "Other"}
+_REQUEST_ID = {"system": REQUEST_ID_SYSTEM, "code": "XrequestId"}
 _SOURCE = {"system": _SOURCE_SYSTEM, "code": "4", "display": "Application Server"}
+_IP_ADDRESS, _URI = "2", "5"
+_SERVER: Json = {"display": "ipf"}
 
 
-def version_of(audit: Audit) -> Version:
+def version_of(audit: Audit, base_url: str) -> Version:
     """The record as the only version of a resource.  Its rid is negative: the store assigns positive ones."""
-    return Version(
-        -UUID(audit.id).int, "AuditEvent", audit.id, 1, audit.recorded_at, dumps(audit_event(audit)), method="POST"
-    )
+    body = dumps(audit_event(audit, base_url))
+    return Version(-UUID(audit.id).int, "AuditEvent", audit.id, 1, audit.recorded_at, body, method="POST")
 
 
-def audit_event(audit: Audit) -> Json:
-    """The AuditEvent resource of a record."""
+def audit_event(audit: Audit, base_url: str) -> Json:
+    """The AuditEvent resource of a record.  `base_url`: the address of this server."""
     began = audit.recorded_at - timedelta(milliseconds=audit.duration_ms)
+    meta: Json = {"versionId": "1", "lastUpdated": _instant(audit.recorded_at)}
+    profile = profile_of(audit)
     event: Json = {
         "resourceType": "AuditEvent",
         "id": audit.id,
-        "meta": {"versionId": "1", "lastUpdated": _instant(audit.recorded_at)},
+        "meta": meta if profile is None else {**meta, "profile": [profile]},
         "type": {"system": TYPE_SYSTEM, "code": "rest", "display": "RESTful Operation"},
         "subtype": [
             {"system": SUBTYPE_SYSTEM, "code": audit.context.interaction, "display": audit.context.interaction}
@@ -59,65 +68,94 @@ def audit_event(audit: Audit) -> Json:
     }
     if audit.context.status:
         event["outcomeDesc"] = f"HTTP {audit.context.status}"
-    event["agent"] = _agents(audit)
-    event["source"] = {"site": audit.context.tenant, "observer": {"display": "ipf"}, "type": [_SOURCE]}
-    event["entity"] = _entities(audit)
+    event["agent"] = [*_agents(audit, base_url)]
+    event["source"] = {"site": audit.context.tenant, "observer": _SERVER, "type": [_SOURCE]}
+    event["entity"] = [*_entities(audit), *_identifiers(audit)]
     return event
 
 
-def _agents(audit: Audit) -> list[Json]:
-    identifier = {"value": audit.context.agent}
-    if audit.context.issuer:
-        identifier = {"system": audit.context.issuer, "value": audit.context.agent}
-    who: Json = {"reference": audit.context.user} if "/" in audit.context.user else {}
-    who |= {"identifier": identifier, "display": audit.context.agent}
-    person = bool(audit.context.user)
-    code = {"system": _PARTICIPATION, "code": "enterer"} if person else {"system": _DICOM, "code": "110153"}
-    agent: Json = {"type": {"coding": [code]}, "who": who, "altId": audit.context.agent}
-    if audit.context.agent_name:
-        agent["name"] = audit.context.agent_name
-    agent["requestor"] = True
-    if audit.context.address:
-        agent["network"] = {"address": audit.context.address, "type": "2"}
-    return [agent] if audit.origin is None or not audit.origin.agent_system else [agent, _sender(audit.origin)]
+def _agents(audit: Audit, base_url: str) -> Iterator[Json]:
+    """The person, the client, this server, the sender of a message; the first has made the request."""
+    context, roles = audit.context, roles_of(audit)
+    requestor: Json = {"altId": context.agent, "requestor": True}
+    if context.purpose:
+        requestor["purposeOfUse"] = [{"coding": [_purpose(one)]} for one in context.purpose]
+    client: Json = {"type": _concept(roles.client), "who": _who(context, context.agent)}
+    if context.user:
+        reference = {"reference": context.user} if "/" in context.user else {}
+        yield {"type": _concept(roles.user), "who": reference | _who(context, context.agent), **requestor}
+        client["who"] = _who(context, context.agent_name or context.agent)
+        requestor = {"requestor": False}
+    if context.agent_name:
+        client["name"] = context.agent_name
+    client |= requestor
+    if context.address:
+        client["network"] = {"address": context.address, "type": _IP_ADDRESS}
+    yield client
+    network = {"address": base_url, "type": _URI}
+    yield {"type": _concept(roles.server), "who": _SERVER, "requestor": False, "network": network}
+    if audit.origin is not None and audit.origin.agent_system:
+        yield _sender(audit.origin)
+
+
+def _who(context: AuditContext, agent: str) -> Json:
+    identifier = {"system": context.issuer, "value": agent} if context.issuer else {"value": agent}
+    return {"identifier": identifier, "display": agent}
+
+
+def _purpose(text: str) -> Json:
+    system, _, code = text.rpartition("|")
+    return {"system": system, "code": code} if system else {"code": code}
+
+
+def _concept(code: Code) -> Json:
+    return {"coding": [dict(zip(("system", "code", "display"), code, strict=True))]}
 
 
 def _sender(origin: Origin) -> Json:
     """The system that a message came from: `agent-system` of its vendor profile, and MSH-3.1 of the message."""
     name, system = origin.agent_system, origin.agent_system
     identifier = {"system": system, "value": origin.source_system} if ":" in system else {"value": origin.source_system}
-    source = {"system": _DICOM, "code": "110153", "display": "Source Role ID"}
-    return {
-        "type": {"coding": [source]},
-        "who": {"identifier": identifier, "display": origin.source_system},
-        "name": name,
-        "requestor": False,
-    }
+    who = {"identifier": identifier, "display": origin.source_system}
+    return {"type": _concept(SOURCE), "who": who, "name": name, "requestor": False}
 
 
-def _entities(audit: Audit) -> list[Json]:
-    entities: list[Json] = []
+def _entities(audit: Audit) -> Iterator[Json]:
+    """The resources, the patients, the request."""
+    family = family_of(audit)
+    is_one = bool(family) and family != QUERY
     shown = set()
     for reference in audit.entities:
-        shown.add(unversioned(reference))
-        is_patient = reference.startswith("Patient/")
-        kind, role = (_PERSON, _PATIENT_ROLE) if is_patient else (_OBJECT, _RESOURCE_ROLE)
-        entities.append({"what": {"reference": reference}, "type": kind, "role": role})
-    entities += [
-        {"what": {"reference": one}, "type": _PERSON, "role": _PATIENT_ROLE}
-        for one in audit.patients
-        if one not in shown
-    ]
+        kind = reference.partition("/")[0]
+        if kind == "Patient" and not is_one:
+            shown.add(unversioned(reference))
+            yield _patient(reference)
+        else:
+            code = {"system": _RESOURCE_TYPES, "code": kind, "display": kind} if family == QUERY else _OBJECT
+            yield {"what": {"reference": reference}, "type": code, "role": _RESOURCE_ROLE}
+    for one in audit.all_patients:
+        if one not in shown:
+            yield _patient(one)
     if audit.request_target:
         query = b64encode(audit.request_target.encode("utf-8", "replace")).decode()
-        entities.append({"type": _OBJECT, "role": _QUERY_ROLE, "query": query})
+        yield {"type": _OTHER if is_one else _OBJECT, "role": _QUERY_ROLE, "query": query}
+
+
+def _patient(reference: str) -> Json:
+    return {"what": {"reference": reference}, "type": _PERSON, "role": _PATIENT_ROLE}
+
+
+def _identifiers(audit: Audit) -> Iterator[Json]:
+    """X-Request-Id, which is the correlation id where the client sent none; the correlation id; the source message."""
+    request_id = audit.request_id or (audit.correlation_id if audit.context.address else "")
+    if request_id:
+        yield {"what": {"identifier": {"value": request_id}}, "type": _REQUEST_ID}
     if audit.correlation_id:
         identifier = {"type": {"text": "X-Correlation-Id"}, "value": audit.correlation_id}
-        entities.append({"what": {"identifier": identifier}, "type": _OTHER})
+        yield {"what": {"identifier": identifier}, "type": _OTHER}
     if audit.origin is not None and audit.origin.details:
         detail = [{"type": name, "valueString": text} for name, text in audit.origin.details]
-        entities.append({"type": _OTHER, "name": "source message", "detail": detail})
-    return entities
+        yield {"type": _OTHER, "name": "source message", "detail": detail}
 
 
 def _instant(moment: datetime) -> str:

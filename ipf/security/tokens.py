@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from ipf.ports import Caller
 from ipf.security.keys import ALGORITHMS, KeySet
+from ipf.security.purposes import purposes
 
 LONGEST = 16_384
 _LATEST = 253_402_300_799  # seconds since 1970: the last of the year 9999, after which there is no datetime
@@ -143,6 +144,7 @@ def caller_of(claims: Mapping[str, Any], rules: Rules, expires_at: float | None 
         user=person or None,
         issuer=rules.issuer,
         expires_at=expires_at,
+        purpose=purposes(claims),
     )
 
 

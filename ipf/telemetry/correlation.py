@@ -7,7 +7,11 @@ The correlation id is also the trace id of W3C Trace Context.  A request without
 `traceparent` is correlated by its trace id.  `X-Correlation-Id` takes precedence over `traceparent`.  Outbound requests
 have both headers.
 
+`X-Request-Id` names one request and its answer.  A client may choose it: at most 128 visible ASCII characters.  Without
+one, the answer has the correlation id there.
+
 Source: RFC 9562 section 5.7, with the sub-millisecond fraction of section 6.2 method 3 in `rand_a`;
+https://hl7.org/fhir/R4/http.html#custom;
 https://www.w3.org/TR/trace-context/.
 """
 
@@ -19,11 +23,13 @@ from random import Random
 from time import time_ns
 
 HEADER = "X-Correlation-Id"
+REQUEST_ID = "X-Request-Id"
 TRACEPARENT = "traceparent"
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 # version, trace id, parent id, flags; a later version may have more fields.
 _PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _NO_TRACE = "0" * 32
 _NO_SPAN = "0" * 16
 _random_bits = Random().getrandbits  # seeded by the operating system; ids are not secrets
@@ -56,6 +62,12 @@ def accept(header: str | bytes | None, traceparent: str | bytes | None = None) -
 def of(header: Callable[[str], str | None]) -> str:
     """The correlation id of a request; `header` returns the value of a header by name."""
     return accept(header(HEADER), header(TRACEPARENT))
+
+
+def request_id_of(header: Callable[[str], str | None]) -> str:
+    """X-Request-Id as the client sent it; "" when it is missing or malformed."""
+    text = (header(REQUEST_ID) or "").strip()
+    return text if _REQUEST_ID.fullmatch(text) else ""
 
 
 def traceparent(correlation_id: str, span_id: str = "") -> str | None:

@@ -150,7 +150,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
     load = partial(load_packages, settings, DEFINITIONS)
     conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread)
     return Repository(
-        AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database)),
+        AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database), settings.base_url),
         stores.matcher,
         now,
         PostgresHistories(stores.fhir_database),

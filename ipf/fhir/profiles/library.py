@@ -15,7 +15,7 @@ from ipf.fhir.profiles.tables import STRUCTURES, Table, tables
 
 Json = dict[str, Any]
 Find = Callable[[str], Json | None]  # canonical, perhaps with |version -> StructureDefinition
-PUBLISHERS = dict.fromkeys(("r4", "us-core", "backport", "topics"), "HL7 International")
+PUBLISHERS = dict.fromkeys(("r4", "us-core", "backport", "topics"), "HL7 International") | {"balp": "IHE International"}
 
 
 class Structures:

@@ -19,7 +19,7 @@ CORE = "http://hl7.org/fhir/StructureDefinition/"
 STRUCTURES = "structuredefinitions.jsonl"
 CODE_SYSTEMS = "codesystems.jsonl"
 VALUE_SETS = "valuesets.jsonl"
-GUIDES = ("r4", "us-core", "backport", "topics")
+GUIDES = ("r4", "us-core", "backport", "balp", "topics")
 
 
 class Table:

@@ -106,7 +106,7 @@ def _keys(test: Test) -> tuple[str, ...] | None:
 def _sample(field: str, value: str | int) -> Candidate:
     context = _SAMPLE._replace(**{field: value})  # type: ignore[arg-type]  # one field, of its own type
     sample = Audit(context, 0, "7000-8000-000000000000", 0, "")
-    resource = audit_event(sample)
+    resource = audit_event(sample, "")
     return Candidate("AuditEvent", extract(resource), sample.id, _EPOCH, resource)
 
 

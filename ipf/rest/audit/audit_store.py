@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 
 from ipf.errors import Category, Problem
@@ -54,11 +55,12 @@ class _Place:
 
 
 class AuditedStore:
-    """`ports.FhirStore` around another."""
+    """`ports.FhirStore` around another.  `base_url`: the address of this server, which AuditEvents name."""
 
-    def __init__(self, store: FhirStore, trail: AuditStore) -> None:
+    def __init__(self, store: FhirStore, trail: AuditStore, base_url: str) -> None:
         self._store = store
         self._trail = trail
+        self._shown = partial(version_of, base_url=base_url)
         self._with_others: set[str] = set()
 
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
@@ -100,7 +102,7 @@ class AuditedStore:
         if not ids:
             return found
         rows = await self._trail.find(tenant, AuditFilter(surface=FHIR, ids=ids), len(ids))
-        by_key = {(one.resource_type, one.id): one for one in (*found, *map(version_of, rows))}
+        by_key = {(one.resource_type, one.id): one for one in (*found, *map(self._shown, rows))}
         return [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
 
     async def types(self, tenant: str) -> list[str]:
@@ -151,7 +153,7 @@ class AuditedStore:
             size = limit - found if exact else _BATCH
             batch = await self._trail.find(tenant, wanted, size, after, oldest_first=oldest_first)
             for audit in batch:
-                version = version_of(audit)
+                version = self._shown(audit)
                 if exact or passes(query, version):
                     found += 1
                     yield version
@@ -192,7 +194,7 @@ class AuditedStore:
 
     async def _row(self, tenant: str, id: str) -> Version | None:
         rows: list[Audit] = await self._trail.find(tenant, AuditFilter(surface=FHIR, ids=frozenset((id,))), 1)
-        return version_of(rows[0]) if rows else None
+        return self._shown(rows[0]) if rows else None
 
 
 def _ends(kept: Sequence[tuple[Version, str]], place: _Place) -> list[str]:

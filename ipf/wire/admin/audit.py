@@ -77,7 +77,10 @@ def audit_of(
         DEFAULT_TENANT, Caller(subject=agent), ADMIN, _interaction(request.method, path),
         _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
-    return record(context, new_id_suffix(), began, ended, request.correlation_id, target_of(request), entities)
+    return record(
+        context, new_id_suffix(), began, ended, request.correlation_id, target_of(request, request.query), entities,
+        request_id=request.request_id,
+    )  # fmt: skip
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:

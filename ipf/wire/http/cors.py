@@ -12,11 +12,12 @@ from twisted.web.http_headers import Headers
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _EXPOSED = (
-    b"Location, Content-Location, ETag, Last-Modified, X-Correlation-Id, WWW-Authenticate, Retry-After, X-Progress"
+    b"Location, Content-Location, ETag, Last-Modified, X-Correlation-Id, X-Request-Id, WWW-Authenticate, "
+    b"Retry-After, X-Progress"
 )
 _ACCEPTED = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Prefer, If-Match, If-None-Match, If-None-Exist, "
-    b"If-Modified-Since, X-Correlation-Id"
+    b"If-Modified-Since, X-Correlation-Id, X-Request-Id"
 )
 _PREFLIGHT_SECONDS = b"600"
 

@@ -164,7 +164,9 @@ class BoundedRequest(WebRequest):
         """Answer without a resource."""
         now: Any = datetimeToString
         self.responseHeaders.setRawHeaders(b"Date", [now()])
-        self.write(write_answer(self, answer, correlation.of(self.getHeader)))
+        self.write(
+            write_answer(self, answer, correlation.of(self.getHeader), correlation.request_id_of(self.getHeader))
+        )
         self.finish()  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def write(self, data: bytes) -> None:

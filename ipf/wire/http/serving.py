@@ -3,7 +3,8 @@
 `serve` reads the request, awaits the handler, and writes its answer.  Klein cancels a route's Deferred when the client
 hangs up, and a cancelled query leaves a pooled database connection unusable.  The handler is therefore shielded: it
 runs to its end, and only the answer is dropped.  Every answer carries `X-Correlation-Id`: the caller's when it is a
-UUID, else a fresh one.  An unforeseen exception is logged with the correlation id and answered 500 without a trace.
+UUID, else a fresh one; and `X-Request-Id`: the caller's, else the correlation id.  An unforeseen exception is logged
+with the correlation id and answered 500 without a trace.
 
 Source: interface specification "Correlation", "Errors"; RFC 9110.
 """
@@ -47,15 +48,15 @@ def serve(
     """
 
     async def answered() -> bytes:
-        correlation_id = correlation.of(web.getHeader)
+        correlation_id, request_id = correlation.of(web.getHeader), correlation.request_id_of(web.getHeader)
         try:
-            answer = await handle(read_request(web, correlation_id, below, base_url, errors))
+            answer = await handle(read_request(web, correlation_id, request_id, below, base_url, errors))
         except Problem as problem:
             answer = refuse(problem)
         except Exception:
             log.failure("event=request_failed correlation_id={correlation_id}", correlation_id=correlation_id)
             answer = refuse(Problem(Category.INTERNAL, f"internal error; correlation id {correlation_id}"))
-        return write_answer(web, answer, correlation_id)
+        return write_answer(web, answer, correlation_id, request_id)
 
     return shielded(answered())
 
@@ -67,7 +68,9 @@ def shielded(work: Coroutine[Any, Any, T]) -> Deferred[T]:
     return waiting
 
 
-def read_request(web: Any, correlation_id: str, below: int, base_url: str | None, errors: str) -> Request:
+def read_request(
+    web: Any, correlation_id: str, request_id: str, below: int, base_url: str | None, errors: str
+) -> Request:
     """The request as a value; trailing slashes are ignored.  Problem VALUE when the URL cannot be read."""
     headers = header_fields(web.requestHeaders.getAllRawHeaders())
     segments = [*web.prepath, *web.postpath]
@@ -87,14 +90,16 @@ def read_request(web: Any, correlation_id: str, below: int, base_url: str | None
         base_url=base_url or base_url_of(web, headers.get("host", ""), segments[:below]),
         correlation_id=correlation_id,
         address=getattr(web.getClientAddress(), "host", None) or "",
+        request_id=request_id,
     )
 
 
-def write_answer(web: Any, answer: Answer, correlation_id: str) -> bytes:
+def write_answer(web: Any, answer: Answer, correlation_id: str, request_id: str = "") -> bytes:
     """Set status and headers of an answer; returns the body.  Twisted leaves the body out for HEAD, 204 and 304."""
     web.setResponseCode(answer.status)
     headers = web.responseHeaders
     headers.setRawHeaders(correlation.HEADER, [correlation_id])
+    headers.setRawHeaders(correlation.REQUEST_ID, [request_id or correlation_id])
     for name, value in answer.headers:
         if name.lower() in SINGLE_HEADERS:
             headers.removeHeader(name)

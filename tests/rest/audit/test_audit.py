@@ -55,7 +55,7 @@ class Trail:
     def repository(self) -> Repository:
         """The world's, with the trail in it."""
         whole = self.world.repository
-        return replace(whole, store=AuditedStore(whole.store, self.store))
+        return replace(whole, store=AuditedStore(whole.store, self.store, BASE))
 
     async def send(
         self, method: str, url: str, body: Any = None, caller: Caller = NURSE, tenant: str = "default", **headers: str
@@ -136,7 +136,7 @@ class AuditSuite(Suite):
             self.assertEqual((noted[-1].entities, noted[-1].request_target), (entities, "websocket bind"))
         note(BindingAttempt(None, "websocket bind", (), 200, "", ID, began))
         self.assertEqual((len(noted), len(self.flushLoggedErrors(AttributeError))), (len(rows), 1))
-        event = audit_event(noted[0])
+        event = audit_event(noted[0], BASE)
         self.assertEqual(event["entity"][1]["what"], {"reference": "Subscription/s2"})
         self.assertEqual(event["subtype"][0]["code"], "operation")
 
@@ -156,14 +156,19 @@ class AuditSuite(Suite):
         self.assertEqual(event["type"]["code"], "rest")
         self.assertEqual((event["subtype"][0]["system"], event["subtype"][0]["code"]), (SUBTYPE, "create"))
         self.assertEqual((event["action"], event["outcome"], event["outcomeDesc"]), ("C", "0", "HTTP 201"))
-        (agent,) = event["agent"]
-        self.assertEqual(agent["who"]["reference"], "Practitioner/7")
-        self.assertEqual(agent["who"]["identifier"], {"system": "https://idp.example", "value": "u-17"})
-        self.assertEqual((agent["name"], agent["requestor"]), ("ward-app", True))
-        self.assertEqual(agent["network"]["address"], "192.0.2.9")
-        self.assertEqual(event["entity"][0]["what"], {"reference": f"Patient/{made}/_history/1"})
-        self.assertEqual(b64decode(event["entity"][1]["query"]), b"Patient")
-        self.assertEqual(event["entity"][2]["what"]["identifier"]["value"], CORRELATION_ID)
+        user, client, server = event["agent"]
+        self.assertEqual(user["who"]["reference"], "Practitioner/7")
+        self.assertEqual(user["who"]["identifier"], {"system": "https://idp.example", "value": "u-17"})
+        self.assertEqual((user["altId"], user["requestor"], client["requestor"]), ("u-17", True, False))
+        self.assertEqual(client["who"]["identifier"], {"system": "https://idp.example", "value": "ward-app"})
+        self.assertEqual((client["name"], client["network"]["address"]), ("ward-app", "192.0.2.9"))
+        self.assertEqual((server["who"], server["network"]), ({"display": "ipf"}, {"address": BASE, "type": "5"}))
+        data, patient, request, request_id, correlation_id = event["entity"]
+        self.assertEqual(data["what"], {"reference": f"Patient/{made}/_history/1"})
+        self.assertEqual(patient["what"], {"reference": f"Patient/{made}"})
+        self.assertEqual(b64decode(request["query"]), b"Patient")
+        for one in (request_id, correlation_id):
+            self.assertEqual(one["what"]["identifier"]["value"], CORRELATION_ID)
         self.assertEqual(event["source"]["site"], "default")
         self.assertEqual(event["period"]["end"], event["recorded"])
 
@@ -267,7 +272,7 @@ class AuditSuite(Suite):
 
     async def test_what_clients_create_is_found_beside(self) -> None:
         await self._some()
-        own = audit_event(self.trail.noted[0]) | {"recorded": "2020-01-01T00:00:00Z", "outcome": "12"}
+        own = audit_event(self.trail.noted[0], BASE) | {"recorded": "2020-01-01T00:00:00Z", "outcome": "12"}
         answer = await self.trail.send("POST", "AuditEvent", {k: v for k, v in own.items() if k not in ("id", "meta")})
         self.assertEqual(answer.status, 201)
         self.assertEqual(await self.trail.found("outcome=12"), ["create12"])

@@ -190,6 +190,16 @@ class AnswerTests(TestCase):
             _, headers, _ = connect(handlers).get("/fhir/Patient", *sent)
             self.assertEqual(str(UUID(headers["x-correlation-id"])), handlers.requests[0].correlation_id)
 
+    def test_request_id_is_the_callers_or_the_correlation_id(self) -> None:
+        for sent, expected in (
+            ((), ""), (("X-Request-Id: r-17/a=b",), "r-17/a=b"), ((f"X-Request-Id: {'x' * 128}",), "x" * 128),
+            ((f"X-Request-Id: {'x' * 129}",), ""), (("X-Request-Id: a b",), ""), (("X-Request-Id: \xe4",), ""),
+            (("X-Request-Id: a", "X-Request-Id: b"), "b"),
+        ):  # fmt: skip
+            handlers = Handlers()
+            _, headers, _ = connect(handlers).get("/fhir/Patient", f"X-Correlation-Id: {ID}", *sent)
+            self.assertEqual((headers["x-request-id"], handlers.requests[0].request_id), (expected or ID, expected))
+
     def test_no_body(self) -> None:
         for status in (204, 304):
             found, headers, body = connect(Handlers(Answer(status, b"", [("ETag", 'W/"1"')]))).get("/fhir/Patient/1")
