@@ -17,13 +17,35 @@ Source: https://hl7.org/fhir/R4/search.html
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Literal
 
 Kind = Literal["text", "date", "quantity"]
 Operator = Literal["<", "<=", ">", ">="]
+
+
+class ManyValues:
+    """A set of texts that may be large.  Sets with the same content are equal; `repr` is short."""
+
+    __slots__ = ("_digest", "ordered", "values")
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self.values = frozenset(values)
+        self.ordered = tuple(sorted(self.values))
+        self._digest = blake2b("\n".join(self.ordered).encode(), digest_size=16).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ManyValues) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"ManyValues({len(self.values)}, {self._digest})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +54,28 @@ class TextEquals:
 
     code: str
     values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextAmong:
+    """As `TextEquals`, for many values, of which a decision on access is made."""
+
+    code: str
+    values: ManyValues
+
+
+@dataclass(frozen=True, slots=True)
+class IdAmong:
+    """As `IdIn`, for many ids."""
+
+    ids: ManyValues
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOutside:
+    """The resource has no `securityContext` (Binary), or one that is a Patient not among these `Patient/id`."""
+
+    patients: ManyValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +260,34 @@ class Not:
 
 
 Stored = (
-    TextEquals | TextPrefix | TextSuffix | TextContains | TextParts | DateRange | QuantityRange | QuantityIn | Present
+    TextEquals
+    | TextAmong
+    | TextPrefix
+    | TextSuffix
+    | TextContains
+    | TextParts
+    | DateRange
+    | QuantityRange
+    | QuantityIn
+    | Present
 )
 """Tests on the entries of one code."""
 
 Test = (
-    Stored | IdIn | LastUpdated | Linked | Has | CodeIn | ListMember | CodedText | TypedIdentifier | AllOf | AnyOf | Not
+    Stored
+    | IdIn
+    | IdAmong
+    | LastUpdated
+    | Linked
+    | Has
+    | CodeIn
+    | ListMember
+    | CodedText
+    | TypedIdentifier
+    | ContextOutside
+    | AllOf
+    | AnyOf
+    | Not
 )
 
 NOTHING = LastUpdated(())

@@ -23,6 +23,7 @@ from ipf.ports import (
     MATCH_LIMIT,
     ActiveSubscription,
     Caller,
+    Change,
     Changes,
     Event,
     FhirStore,
@@ -68,6 +69,8 @@ class MemoryFhirStore:
         self.creators: dict[int, dict[tuple[str, ...], Caller]] = {}  # by rid, by who it is
         self.epoch = 0
         self.parameters_epoch = 0
+        self.consent_epoch = 0
+        self.consents: dict[int, tuple[str, Key, int]] = {}  # by rid: tenant, key, epoch
         self.topics: dict[int, tuple[TopicState, int]] = {}
         self.reindex: list[ReindexRequest] = []
         self.answers: dict[tuple[str, str, str], IdentityAnswer] = {}  # by tenant, resource type, key
@@ -123,6 +126,14 @@ class MemoryFhirStore:
         self.check()
         found = self.versions.get((tenant, resource_type, id), [])
         return [version for version in reversed(found) if before is None or version.version_id < before][:limit]
+
+    def note_consents(self, changes: Sequence[Change]) -> None:
+        """As the store notes a write of Consents."""
+        found = [change for change in changes if change.version.resource_type == "Consent"]
+        self.consent_epoch += bool(found)
+        for change in found:
+            key = (change.tenant, "Consent", change.version.id)
+            self.consents[change.version.rid] = change.tenant, key, self.consent_epoch
 
     def matching(self, tenant: str, query: Query) -> list[Version]:
         """All live matches in order of rid."""
@@ -308,6 +319,7 @@ class MemoryTransaction:
             store.epoch += 1
         if has_definition:
             store.parameters_epoch = store.epoch
+        store.note_consents(writes.changes)
         for state in writes.subscriptions:
             stream = store.streams.setdefault(state.rid, Stream(state))
             stream.state, stream.epoch = state, store.epoch

@@ -23,8 +23,10 @@ from ipf.ports.predicates import (
     AnyOf,
     Bounds,
     CodedText,
+    ContextOutside,
     DateRange,
     Has,
+    IdAmong,
     IdIn,
     LastUpdated,
     Linked,
@@ -33,6 +35,7 @@ from ipf.ports.predicates import (
     QuantityIn,
     QuantityRange,
     Test,
+    TextAmong,
     TextContains,
     TextEquals,
     TextParts,
@@ -94,8 +97,12 @@ class Candidate:
             case TextEquals(code, values):
                 texts = self.entries.texts
                 return any((code, value) in texts for value in values)
+            case TextAmong(code, many):
+                return any(one == code and value in many.values for one, value in self.entries.texts)
             case IdIn(ids):
                 return self.id in ids
+            case IdAmong(many):
+                return self.id in many.values
             case LastUpdated(bounds):
                 return _within(bounds, at=self.last_updated)
             case AllOf(tests):
@@ -130,6 +137,9 @@ class Candidate:
                 return self._other_resources().referred(resource_type, code, tests, f"{self.resource_type}/{self.id}")
             case CodedText():
                 return has_text(test, self._whole())
+            case ContextOutside(patients):
+                context = (self._whole().get("securityContext") or {}).get("reference", "")
+                return not context or (context.startswith("Patient/") and context not in patients.values)
             case TypedIdentifier():
                 return has_typed_identifier(test, self._whole())
         raise Problem(Category.INTERNAL, f"{type(test).__name__} cannot be answered here")

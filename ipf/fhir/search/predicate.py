@@ -13,6 +13,7 @@ from ipf.ports.predicates import (
     AnyOf,
     CodedText,
     CodeIn,
+    ContextOutside,
     Has,
     Linked,
     ListMember,
@@ -52,7 +53,7 @@ def needs_store(test: Test) -> bool:
 
 def needs_resource(test: Test) -> bool:
     """Whether the answer takes the resource itself: index entries only come near to it."""
-    return within(test, CodedText, TypedIdentifier)
+    return within(test, CodedText, TypedIdentifier, ContextOutside)
 
 
 def parameters_that_need_store(query: Query) -> tuple[str, ...]:

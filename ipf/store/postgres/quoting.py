@@ -115,6 +115,21 @@ def printable(text: str | None, limit: int = 4000) -> str | None:
     return None if text is None else _FORBIDDEN.sub(" ", text[:limit])
 
 
+def following(prefix: str) -> str | None:
+    """The least text that is greater than all that begin with `prefix`; None when there is none."""
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1])
+        if point < 0x10FFFF:
+            greater = 0xE000 if point == 0xD7FF else _storable(point + 1)
+            return prefix[: end - 1] + chr(greater)
+    return None
+
+
+def _storable(point: int) -> int:
+    """`point`, or the next one that a literal may hold."""
+    return 0x20 if point in (0x1E, 0x1F) else point
+
+
 def script(*statements: str) -> str:
     """Several statements as one string: one round trip."""
     return ";\n".join(statement for statement in statements if statement)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from ipf.fhir.index.entries import is_text_code
 from ipf.fhir.search.predicate import inner, within
-from ipf.ports.predicates import AnyOf, Has, IdIn, LastUpdated, Linked, Present, Test, TextEquals, TextPrefix
+from ipf.ports.predicates import AnyOf, Has, IdAmong, IdIn, LastUpdated, Linked, Present, Test, TextEquals, TextPrefix
 from ipf.ports.search import Query
 from ipf.store.resources.search_conditions import Conditions, Mode, is_probe, is_set
 
-_OF_RESOURCES = (IdIn, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
+_OF_RESOURCES = (IdIn, IdAmong, LastUpdated, Linked, Has)  # tests that look at rows of `resources`
 
 _TEXTS = 20  # texts with certain words are taken for as selective as a beginning of so many characters
 

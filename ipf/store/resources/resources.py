@@ -57,7 +57,7 @@ from ipf.store.postgres.lookup import (
 )
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
-from ipf.store.resources import exports, grants, history, integrity, reindex, search_run, writes
+from ipf.store.resources import consents, exports, grants, history, integrity, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.search_run import Search
 from ipf.store.resources.search_texts import Many
@@ -141,7 +141,7 @@ STATEMENTS = (
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
-    *identity_answers.STATEMENTS,
+    *identity_answers.STATEMENTS, *consents.STATEMENTS,
 )  # fmt: skip
 
 _HIGHEST_VERSION = 2**31 - 1

@@ -22,16 +22,20 @@ from ipf.ports.predicates import (
     AnyOf,
     Bounds,
     CodedText,
+    ContextOutside,
     DateRange,
     Has,
+    IdAmong,
     IdIn,
     LastUpdated,
     Linked,
+    ManyValues,
     Not,
     Present,
     QuantityIn,
     QuantityRange,
     Test,
+    TextAmong,
     TextContains,
     TextEquals,
     TextParts,
@@ -40,7 +44,7 @@ from ipf.ports.predicates import (
     TypedIdentifier,
 )
 from ipf.store.postgres.prepared import Parameters
-from ipf.store.postgres.quoting import joined
+from ipf.store.postgres.quoting import following, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
@@ -105,8 +109,10 @@ class Conditions:
         match test:
             case TextEquals(_, values) if len(values) <= _PROBES:
                 return self._probe(test, resource_type, alias)
-            case DateRange():
+            case DateRange() | TextAmong():
                 return self._probe(test, resource_type, alias)
+            case IdAmong(many):
+                return f"({alias}.id IN ({self._many(many)})) IS TRUE"
             case IdIn(ids):
                 return f"{alias}.id IN ({', '.join(map(self._add, ids))})"
             case LastUpdated(bounds):
@@ -121,7 +127,7 @@ class Conditions:
                 return self._linked(test, resource_type, alias)
             case Has():
                 return self._has(test, resource_type, alias)
-            case CodedText():
+            case CodedText() | ContextOutside():
                 return "true"
         if self._probes(test):
             return self._probe(test, resource_type, alias)
@@ -135,16 +141,23 @@ class Conditions:
         """
         match test:
             case AllOf(tests):
-                return " INTERSECT ".join(f"({self.rids(one, resource_type)})" for one in tests)
+                return self._all_rids(tests, resource_type)
             case AnyOf(tests):
                 return " UNION ".join(f"({self.rids(one, resource_type)})" for one in tests)
             case Not(one):
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case IdIn() | LastUpdated() | Has() | CodedText():
+            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | ContextOutside():
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
+
+    def _all_rids(self, tests: Sequence[Test], resource_type: str) -> str:
+        """What a test excludes is taken from what the others select, not from all resources."""
+        excluded = [one for one in tests if isinstance(one, Not)]
+        selected = [f"({self.rids(one, resource_type)})" for one in tests if not isinstance(one, Not)]
+        sets = " INTERSECT ".join(selected or [self._live_rids(resource_type)])
+        return sets + "".join(f" EXCEPT ({self.rids(one.test, resource_type)})" for one in excluded)
 
     def _live_rids(self, resource_type: str) -> str:
         return f"SELECT y.rid FROM resources y WHERE {self.live('y', resource_type)}"
@@ -160,12 +173,13 @@ class Conditions:
         kind, entry = _kind_of(test), self.entry(t, resource_type, _code(test))
         # One value is looked up with its rid.  Of a range or a list, PostgreSQL would look up each value, or walk the
         # range; `IS TRUE` leaves the rid.
-        by_rid = self.mode is not Mode.JOINS and not (isinstance(test, TextEquals) and len(test.values) == 1)
+        many = isinstance(test, TextAmong)
+        by_rid = many or (self.mode is not Mode.JOINS and not (isinstance(test, TextEquals) and len(test.values) == 1))
         found = f"{entry} AND {t}.rid = {alias}.rid"
         if not isinstance(test, Present):
             on = self._on(_without_type(test), row(t))
             found += f" AND ({on}) IS TRUE" if by_rid else f" AND {on}"
-        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{self._fence})"
+        return f"EXISTS (SELECT 1 FROM {TABLES[kind]} {t} WHERE {found}{' OFFSET 0' if many else self._fence})"
 
     @property
     def _fence(self) -> str:
@@ -206,6 +220,8 @@ class Conditions:
                 return f"{at.val} = {self._add(value)}"
             case TextEquals(_, values):
                 return f"{at.val} = ANY(string_to_array({self._add(joined(values))}, E'\\x1f'))"
+            case TextAmong(_, many):
+                return f"{at.val} IN ({self._many(many)})"
             case TextPrefix(_, prefix):
                 return self._begins(at.val, prefix)
             case TextSuffix(_, suffix):
@@ -227,6 +243,10 @@ class Conditions:
             case LastUpdated(()):
                 return "false"
         raise Problem(Category.INTERNAL, f"no SQL for {type(test).__name__}")
+
+    def _many(self, many: ManyValues) -> str:
+        """SELECT of many values, which PostgreSQL hashes once."""
+        return f"SELECT unnest(string_to_array({self._add(joined(many.ordered))}, E'\\x1f'))"
 
     def _part(self, field: int, test: Test, val: str) -> str:
         def at(offset: int, cast: str = "") -> str:
@@ -257,8 +277,8 @@ class Conditions:
         """A range condition for a b-tree in collation "C"."""
         if not prefix:
             return "true"
-        following = _following(prefix)
-        upper = "" if following is None else f" AND {column} < {self._add(following)}"
+        end = following(prefix)
+        upper = "" if end is None else f" AND {column} < {self._add(end)}"
         return f"{column} >= {self._add(prefix)}{upper}"
 
     def _bounds(self, bounds: Bounds, kind: str, **columns: str) -> str:
@@ -324,7 +344,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
-        case IdIn() | LastUpdated() | CodedText():
+        case IdIn() | IdAmong() | LastUpdated() | CodedText() | ContextOutside():
             return set()
     return {(resource_type, _code(test))}
 
@@ -384,18 +404,3 @@ def is_probe(test: Test, mode: Mode) -> bool:
 def _kind(test: Test) -> str:
     tests = inner(test) or (test,)
     return "date" if isinstance(tests[0], DateRange) else "quantity"
-
-
-def _following(prefix: str) -> str | None:
-    """The least text that is greater than all that begin with `prefix`; None when there is none."""
-    for end in range(len(prefix), 0, -1):
-        point = ord(prefix[end - 1])
-        if point < 0x10FFFF:
-            following = 0xE000 if point == 0xD7FF else _storable(point + 1)
-            return prefix[: end - 1] + chr(following)
-    return None
-
-
-def _storable(point: int) -> int:
-    """`point`, or the next one that a literal may hold."""
-    return 0x20 if point in (0x1E, 0x1F) else point

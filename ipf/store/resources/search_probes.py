@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.fhir.search.predicate import within
-from ipf.ports.predicates import Has, IdIn, LastUpdated, Test, TextEquals
+from ipf.ports.predicates import Has, IdAmong, IdIn, LastUpdated, Test, TextEquals
 from ipf.ports.search import Query, Sort
 from ipf.store.postgres.lookup import VERSION_COLUMNS
 from ipf.store.postgres.prepared import DynamicStatement
@@ -22,7 +22,7 @@ from ipf.store.resources.search import READERS, SORT_VALUES, VERSIONS, SearchSql
 from ipf.store.resources.search_conditions import TABLES, Mode, is_probe, is_set
 
 _COLUMN_KINDS = ("id", "last_updated")
-_OF_COLUMNS = (IdIn, LastUpdated, Has)  # tests on columns of `resources`
+_OF_COLUMNS = (IdIn, IdAmong, LastUpdated, Has)  # tests on columns of `resources`
 
 
 class ProbedSql(SearchSql):

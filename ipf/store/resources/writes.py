@@ -17,6 +17,7 @@ from ipf.ports import Writes
 from ipf.store.postgres.quoting import Statement, Value, array, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 from ipf.store.resources import write_index, write_rows
+from ipf.store.resources.consents import consent_calls
 from ipf.store.resources.grants import grants_calls
 from ipf.store.resources.write_rows import batches, deltas_of, resource_calls, version_calls
 
@@ -156,6 +157,7 @@ def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
         for part in batches(deltas):
             yield from write_index.index_calls(part, symbols)
     yield from _epoch_calls(writes, symbols)
+    yield from consent_calls(writes, symbols)
     yield from grants_calls(writes.creators, symbols)
     for request in writes.reindex:
         stale = ",".join(f"{name}.{one}" for name, code in request.stale for one in (code, text_code(code)))

@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (21, "53d5633f2e1960128ad1e7fed3d661e52cb831fed0ce731413e6576f33753452"),
+    "fhir": (22, "0ab4595a47e8b235bc05c5d0a53e3cfa1d0c09af3ab429dca8e369fb573e8d5f"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

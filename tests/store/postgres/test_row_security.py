@@ -25,6 +25,7 @@ WITHOUT_TENANT = {
     "partitions": "names of tenants and their numbers",
     "search_parameters": "names of parameters and their numbers",
     "subscription_epoch": "one number",
+    "consent_epoch": "one number",
     "schema_versions": "which migrations were applied; the role may not even read it",
 }
 PARENTS = ("subscription_states", "export_jobs")

@@ -34,6 +34,8 @@ ALL_TENANTS = {
     "delivery_release": "what a dead worker held",
     "delivery_events_after": "websockets by rid, which `delivery_websocket_subscription` found within the tenant",
     "delivery_record_sent": "the same",
+    "consents_changes": "the same as `consents_page`",
+    "consents_page": "decisions on access are made of all; rows say their tenant",
     "bindings_redeem": "by a secret token, whose row says the tenant",
 }
 # Modules, below ipf/store, that work on rows of several tenants.
@@ -46,6 +48,7 @@ USE_ALL_TENANTS = {
     "deliveries/websockets": "by the rids that `delivery_websocket_subscription` found within the tenant",
     "inbox/retention": "rows past their retention, of any tenant",
     "inbox/statistics": "the operator's traces",
+    "resources/consents": "decisions on access are made of all; rows say their tenant",
     "resources/exports": "the export stage takes the next job and removes expired ones, of any tenant",
     "resources/identity": "operators list the answers of all",
     "resources/reindex": "definitions of the default tenant count for all; a job says its tenant",
