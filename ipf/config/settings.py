@@ -8,10 +8,9 @@ Sources: interface specification "Limits", "Authentication", "Events"; decisions
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
 
+from ipf.config.audit_settings import AuditSettings
 from ipf.config.parsers import (
     Listener,
     boolean,
@@ -37,26 +36,9 @@ from ipf.config.parsers import (
     time_zone,
     words,
 )
+from ipf.config.variables import Variable, variable
 
 __all__ = ["Listener", "Settings", "Variable", "variables"]
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One environment variable: its name, the parser of its text, its meaning, and whether its value is a secret."""
-
-    name: str
-    parse: Callable[[str], Any]
-    meaning: str
-    secret: bool = False
-
-
-def variable(name: str, parse: Callable[[str], T], default: T, meaning: str, *, secret: bool = False) -> T:
-    """Declare one row of :class:`Settings`."""
-    declared: T = field(default=default, metadata={"variable": Variable(name, parse, meaning, secret)})
-    return declared
 
 
 def _default_processes() -> int:
@@ -68,7 +50,7 @@ _NOT_YET = "this version does not offer it yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(AuditSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
     db_url: str | None = variable(
@@ -379,25 +361,6 @@ class Settings:
     )
     signing_secret: str | None = variable(
         "SUBSCRIPTION_SERVICE_SIGNING_SECRET", secret, None, "key of the HMAC of notifications", secret=True
-    )
-    audit_enabled: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_ENABLED", boolean, True, "keep an audit log of writes and failures"
-    )
-    audit_reads: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", boolean, False, "audit successful reads as well"
-    )
-    audit_searches: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "audit successful searches as well"
-    )
-    audit_days: int = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"
-    )
-    audit_purge: bool = variable("IPF_AUDIT_PURGE", boolean, False, "remove audit records after that time")
-    audit_queue: int = variable(
-        "IPF_AUDIT_QUEUE",
-        integer(100),
-        50_000,
-        "audit records that may wait for the store; further ones are dropped",
     )
     validation_mode: str = variable(
         "SUBSCRIPTION_SERVICE_VALIDATION_MODE",

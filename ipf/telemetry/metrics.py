@@ -3,9 +3,6 @@
 Names and labels are those of decisions section 3.  A label never holds an id, a person's name or free text.  Each label
 has a closed set of values, except `source_system`, which senders choose: its first `SOURCE_SYSTEMS` values are kept
 apart, the others count as `other`.  Series with values that are known in advance exist from the start, at zero.
-
-With PROMETHEUS_MULTIPROC_DIR set (see `metrics_directory`) every process writes its values to memory-mapped files, and
-a scrape adds up the values of all processes.  They outlast `kill -9`.
 """
 
 from __future__ import annotations
@@ -13,24 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import prometheus_client.values
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     ProcessCollector,
-    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.values import MultiProcessValue
 
 from ipf.errors import Category
 from ipf.ports import Status
 from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
-from ipf.telemetry.metrics_directory import VARIABLE, process_name, reserve_space
+from ipf.telemetry.metrics_directory import VARIABLE
+from ipf.telemetry.registry import REGISTRY as _REGISTRY
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SOURCE_SYSTEMS = 200
@@ -39,13 +34,6 @@ MLLP = "HL7V2_MLLP"
 SUCCESS = "success"
 FAILURE = "failure"
 
-disable_created_metrics()
-if VARIABLE in os.environ:
-    reserve_space()
-    _process_name = process_name()  # prometheus_client asks for it with every increment
-    prometheus_client.values.ValueClass = MultiProcessValue(lambda: _process_name)
-
-_REGISTRY = CollectorRegistry()
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LONG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 

@@ -1,0 +1,36 @@
+"""The settings of the audit trail and of its feed to a log server.
+
+Source: interface specification "FHIR AuditEvent resources".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipf.config.parsers import boolean, integer
+from ipf.config.variables import variable
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """What is recorded, how long it is kept, where it is sent."""
+
+    audit_enabled: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_ENABLED", boolean, True, "keep an audit log of writes and failures"
+    )
+    audit_reads: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", boolean, False, "audit successful reads as well"
+    )
+    audit_searches: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "audit successful searches as well"
+    )
+    audit_days: int = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"
+    )
+    audit_purge: bool = variable("IPF_AUDIT_PURGE", boolean, False, "remove audit records after that time")
+    audit_queue: int = variable(
+        "IPF_AUDIT_QUEUE",
+        integer(100),
+        50_000,
+        "audit records that may wait for the store; further ones are dropped",
+    )
