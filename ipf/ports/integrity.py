@@ -10,9 +10,6 @@ from ipf.ports.resources import Version
 class Referrers(Protocol):
     """Looks up references in the search index."""
 
-    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
-        """Live resources that refer to `reference` (`Type/id`), as `Type/id`, without the resource itself."""
-
     async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
         """The current versions of live resources that refer to `reference`, itself included, by ascending rid.
 

@@ -237,6 +237,9 @@ class FhirStore(Protocol):
     async def types(self, tenant: str) -> list[str]:
         """The resource types of which the tenant has or had resources, sorted."""
 
+    async def page_token_key(self) -> bytes:
+        """The secret key of page tokens (64 bytes), the same for all processes and for as long as the store lives."""
+
     async def counts(self) -> dict[str, int]:
         """Live resources by type, all tenants (for `bin/demo`, health and tests)."""
 

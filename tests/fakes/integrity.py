@@ -13,15 +13,6 @@ class MemoryReferrers:
     def __init__(self, store: MemoryFhirStore) -> None:
         self._store = store
 
-    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
-        """See `ports.Referrers.referrers`."""
-        found = [
-            f"{key[1]}/{key[2]}"
-            for key, entries in self._store.entries.items()
-            if key[0] == tenant and any(value == reference for _, value in entries.texts)
-        ]
-        return sorted(name for name in found if name != reference)[:limit]
-
     async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
         """See `ports.Referrers.referring`."""
         found = [

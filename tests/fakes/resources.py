@@ -199,6 +199,10 @@ class MemoryFhirStore:
         self.check()
         return sorted({key[1] for key in self.versions if key[0] == tenant})
 
+    async def page_token_key(self) -> bytes:
+        """See `ports.FhirStore.page_token_key`."""
+        return b"memory" * 10 + b"keys"
+
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""
         self.check()

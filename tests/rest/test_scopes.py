@@ -53,7 +53,7 @@ TABLE: list[tuple[str, str, str, Any]] = [
     (VITALS_ONLY, "GET", "Observation?subject=Patient/p1", ["Observation/o1"]),
     (VITALS_ONLY, "GET", "?_type=Observation", ["Observation/o1", "Observation/o3"]),
     (VITALS_ONLY, "GET", "Patient/p1/Observation", ["Observation/o1"]),
-    (VITALS_ONLY, "DELETE", "Observation/o2", 401),
+    (VITALS_ONLY, "DELETE", "Observation/o2", 204),
     (VITALS_ONLY, "DELETE", "Observation/none", 204),
     (VITALS_ONLY, "GET", "$export?_type=Observation", 401),
     # over several types
@@ -105,7 +105,8 @@ PATIENT_TABLE: list[tuple[str, str, str, Any]] = [
     ("patient/*.rs", "GET", "$export?_type=Patient", 401),
     ("patient/*.rs", "GET", "Patient/$export", 401),
     ("patient/*.rs", "DELETE", "Observation/o1", 401),
-    ("patient/*.cruds", "DELETE", "Observation/o3", 401),
+    ("patient/*.cruds", "DELETE", "Observation/o3", 204),
+    ("patient/*.cruds", "GET", "Observation/o3", 404),
     ("patient/*.cruds", "DELETE", "Practitioner/d", 401),
     ("patient/*.cruds", "DELETE", "Observation/o1", 204),
 ]
@@ -213,11 +214,14 @@ class ScopeSuite(Suite):
             (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {}, 201),
             (VITALS_ONLY, "POST", "Observation", {**LAB, "id": None}, {}, 401),
             (VITALS_ONLY, "PUT", "Observation/o1", LAB | {"id": "o1"}, {}, 401),
-            (VITALS_ONLY, "PUT", "Observation/o2", VITALS | {"id": "o2"}, {}, 401),
-            (VITALS_ONLY, "PUT", "Observation/o2", LAB, {"if_match": 'W/"9"'}, 401),
-            (VITALS_ONLY, "PUT", "Observation/new", LAB | {"id": "new"}, {}, 401),
+            (VITALS_ONLY, "PUT", "Observation/o2", VITALS | {"id": "o2"}, {}, 404),
+            (VITALS_ONLY, "PUT", "Observation/o2", LAB, {"if_match": 'W/"9"'}, 404),
+            (VITALS_ONLY, "PUT", "Observation/new", LAB | {"id": "new"}, {}, 404),
+            (VITALS_ONLY, "PUT", "Observation/new", VITALS | {"id": "new"}, {}, 404),
+            (f"{VITALS_ONLY} system/Observation.r", "PUT", "Observation/o2", VITALS | {"id": "o2"}, {}, 401),
+            (f"{VITALS_ONLY} system/Observation.r", "PUT", "Observation/new", VITALS | {"id": "new"}, {}, 201),
             (VITALS_ONLY, "PUT", "Observation/o1", SEEN | {"status": "amended"}, {}, 200),
-            (VITALS_ONLY, "PATCH", "Observation/o2", test, patch, 401),
+            (VITALS_ONLY, "PATCH", "Observation/o2", test, patch, 404),
             (VITALS_ONLY, "PATCH", "Observation/o1", test, patch, 200),
             (VITALS_ONLY, "POST", "Observation", {**VITALS, "id": None}, {"if_none_exist": kind}, 201),
             (VITALS_ONLY, "DELETE", f"Observation?{kind}", None, {}, 204),
@@ -231,7 +235,7 @@ class ScopeSuite(Suite):
             ("system/Observation.u", "PUT", "Observation/o9", VITALS | {"id": "o9"}, {}, 201),
             ("patient/*.cruds", "POST", "Observation", {**OTHERS, "id": None}, {}, 401),
             ("patient/*.cruds", "POST", "Observation", {**LAB, "id": None}, {}, 201),
-            ("patient/*.cruds", "PUT", "Patient/p2", BOB, {}, 401),
+            ("patient/*.cruds", "PUT", "Patient/p2", BOB, {}, 404),
         ):
             sent = (
                 {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body

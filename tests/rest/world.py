@@ -60,6 +60,8 @@ class World:
     bindings: Any = None
     vault: Vault = field(default_factory=Vault)
     caller: Caller = OPEN
+    max_page_size: int = 1000
+    suffix: str = ""  # of the names of tenants, where several tests share a database
 
     @property
     def histories(self) -> Histories:
@@ -93,6 +95,7 @@ class World:
             reindex=self.reindex,
             exports=self.exports,
             export_hours=self.export_hours,
+            max_page_size=self.max_page_size,
             conformance=self.conformance,
             vault=self.vault,
             integrity=Integrity(store, self.referrers) if self.integrity else None,

@@ -109,6 +109,10 @@ class AuditedStore:
         """See `ports.FhirStore`: a search of everything leaves the trail out, since it never ends."""
         return await self._store.types(tenant)
 
+    async def page_token_key(self) -> bytes:
+        """See `ports.FhirStore`."""
+        return await self._store.page_token_key()
+
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore`."""
         return await self._store.counts()

@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import Link, history
-from ipf.ports import Answer, Request
-from ipf.rest.interactions.history import history_parameters, number
-from ipf.rest.write.permission import if_readable, visible
+from ipf.ports import Answer, Request, Version
+from ipf.rest.interactions.history import HistoryParameters, history_parameters, number
+from ipf.rest.write.permission import if_readable, sees_all, visible
 from ipf.rest.write.repository import Repository
 
 
 async def history_instance(request: Request, repository: Repository) -> Answer:
-    """Versions of one resource, also of a deleted one, newest first, in pages of `_count`."""
+    """Versions of one resource, also of a deleted one, newest first, in pages of `_count`.
+
+    The total is left out where the caller may not see every version.
+    """
     resource_type, id, _ = request.path
     parameters = history_parameters(request, repository, "_before")
     before = None if parameters.after is None else number("_before", parameters.after)
     newest = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if newest is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
-    versions = await repository.store.history(request.tenant, resource_type, id, parameters.limit, before)
-    has_more = bool(versions) and versions[-1].version_id > 1
-    total: int | None = newest.version_id
-    if parameters.since is not None:
-        since, total = parameters.since, None
-        kept = [version for version in versions if version.last_updated >= since]
-        versions, has_more = kept, has_more and len(kept) == len(versions)
-    last = versions[-1].version_id if versions else 0
-    versions = visible(versions, request.caller)
+    found = await _versions(request, repository, parameters, before)
+    versions = found[: parameters.limit]
+    has_total = parameters.since is None and sees_all(request.caller, resource_type)
+    total = newest.version_id if has_total else None
     url = f"{request.base_url}/{resource_type}/{id}/_history?{parameters.text}"
     links = [Link("self", url if before is None else f"{url}&_before={before}")]
-    if has_more:
-        links.append(Link("next", f"{url}&_before={last}"))
+    if len(found) > len(versions):
+        links.append(Link("next", f"{url}&_before={versions[-1].version_id}"))
     return Answer(200, history(versions, total, request.base_url, links))
+
+
+async def _versions(
+    request: Request, repository: Repository, parameters: HistoryParameters, before: int | None
+) -> list[Version]:
+    """The visible versions of a page and one more, if there is one."""
+    resource_type, id, _ = request.path
+    limit, since = parameters.limit + 1, parameters.since
+    found: list[Version] = []
+    while True:
+        page = await repository.store.history(request.tenant, resource_type, id, limit, before)
+        recent = [one for one in page if since is None or one.last_updated >= since]
+        found += visible(recent, request.caller)
+        if len(found) >= limit or len(page) < limit or len(recent) < len(page):
+            return found[:limit]
+        before = page[-1].version_id

@@ -15,9 +15,9 @@ async def read(request: Request, repository: Repository) -> Answer:
     """The current version; 304 when the client has it, 404 when it never existed, 410 when it is deleted."""
     resource_type, id = request.path
     version = await repository.store.read(request.tenant, resource_type, id)
-    if version is None and repository.conformance is not None:
-        version = repository.conformance.read(resource_type, id)
     version = if_readable(version, request.caller)
+    if version is None and repository.conformance is not None:
+        version = if_readable(repository.conformance.read(resource_type, id), request.caller)
     if version is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
     if version.deleted:

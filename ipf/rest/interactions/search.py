@@ -92,8 +92,8 @@ async def search_compartment(request: Request, repository: Repository) -> Answer
             raise Problem(Category.NOT_FOUND, f"the compartment of a {compartment} has no {wanted}")
         return await search_response(request, repository, pairs, Scope((wanted,), path, True, restrict))
     named, pairs = types_of(pairs)
-    present = set(await repository.store.types(request.tenant))
-    types = searchable(request.caller, [one for one in sorted(members) if one in (named or present)], named)
+    possible = [one for one in sorted(members) if not named or one in named]
+    types = await types_found(request, repository, possible, named)
     return await search_response(request, repository, pairs, Scope(types, path, False, restrict), named)
 
 
@@ -103,8 +103,32 @@ async def _search_type(request: Request, repository: Repository, pairs: Pairs) -
 
 async def _search_system(request: Request, repository: Repository, pairs: Pairs) -> Answer:
     named, rest = types_of(pairs)
-    types = searchable(request.caller, named or await repository.store.types(request.tenant), named)
+    types = await types_found(request, repository, named or sorted(definitions().resource_types), named)
     return await search_response(request, repository, rest, Scope(types, "", False), named)
+
+
+async def types_found(
+    request: Request, repository: Repository, possible: Sequence[str], named: Sequence[str]
+) -> list[str]:
+    """The types to search among `possible`: the `named` ones, else those of which the caller can find a resource.
+
+    Problem UNAUTHORIZED when a named type is not granted, or none is.  Types of which he sees nothing are left out like
+    those of which nothing is stored: which parameters are known depends on the types, and page tokens name them.
+    """
+    granted = searchable(request.caller, possible, named)
+    if named:
+        return granted
+    tenant, store = request.tenant, repository.store
+    present = set(await store.types(tenant))
+    found = [one for one in granted if one in present]
+    if request.caller.is_unlimited:
+        return found
+    kept = []
+    for one in found:
+        query = limited(Query(one, (), count=1, total="none"), request.caller)
+        if not query.terms or (await store.search(tenant, query)).matches:
+            kept.append(one)
+    return kept
 
 
 async def search_response(
@@ -114,13 +138,13 @@ async def search_response(
     cursor = next((value for name, value in pairs if name == CURSOR), None)
     parameters_used = [pair for pair in pairs if pair[0] != CURSOR]
     queries = await queries_of(request, repository, parameters_used, scope)
-    page = await _page(request, repository, queries, scope, cursor)
+    page = await _page(request, repository, queries, scope, await repository.opened(cursor))
     ignored = queries[0].ignored
     if ignored:
         parameters_used = _without(parameters_used, ignored)
     if named:
         parameters_used.append((_TYPE, ",".join(named)))
-    page_links = links(request, scope.path, parameters_used, cursor, page.next)
+    page_links = links(request, scope.path, parameters_used, cursor, await repository.sealed(page.next))
     includes = [one for query in queries for one in query.includes]
     if not (includes or ignored):
         return Answer(200, searchset(page.matches, page.total, request.base_url, page_links))

@@ -18,7 +18,7 @@ from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import tests_equal
 from ipf.ports import OPEN, Caller, FhirStore, Version
 from ipf.ports.search import Include, Query, Term
-from ipf.rest.write.permission import visible
+from ipf.rest.write.permission import found_by, visible
 
 _MAX_ROUNDS = 10
 
@@ -91,7 +91,10 @@ class Included:
         ]
         if not tests:
             return
-        query = Query(include.source, (Term("", "", any_of(tests)),), count=self.limit, total="none")
+        asked = Query(include.source, (Term("", "", any_of(tests)),), count=self.limit, total="none")
+        query = found_by(asked, self.caller)  # hidden ones must neither fill the page nor cause a warning
+        if query is None:
+            return
         page = await self.store.search(self.tenant, query)
         new = [one for one in page.matches if (one.resource_type, one.id) not in self.known]
         self.known.update((one.resource_type, one.id) for one in new)

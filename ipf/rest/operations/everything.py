@@ -18,10 +18,10 @@ from ipf.fhir.search.compartments import compartments, membership
 from ipf.ports import Answer, Request
 from ipf.ports.predicates import Test
 from ipf.rest.http.exchange import preference, selection
-from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_of
+from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_found, types_of
 from ipf.rest.interactions.search_include import Included, references
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.write.permission import if_readable, searchable
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 _PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
@@ -40,9 +40,8 @@ async def everything(request: Request, repository: Repository) -> Answer:
     accepted = _accepted(request, selection(request.query))
     named, pairs = types_of(accepted)
     members = compartments()[compartment]
-    present = set(await repository.store.types(request.tenant))
-    types = [one for one in (compartment, *sorted(members)) if one in present and (not named or one in named)]
-    types = searchable(request.caller, types, named)
+    possible = [one for one in (compartment, *sorted(members)) if not named or one in named]
+    types = await types_found(request, repository, possible, named)
 
     def restrict(resource_type: str) -> Test | None:
         return membership(compartment, id, resource_type)
@@ -55,7 +54,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     if not scope.types:
         return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, accepted, None, None)))
     queries = [replace(query, sort=()) for query in await queries_of(request, repository, search_pairs, scope)]
-    page = await search_types(repository.store, request.tenant, queries, cursor)
+    page = await search_types(repository.store, request.tenant, queries, await repository.opened(cursor))
     included.known.update((one.resource_type, one.id) for one in page.matches)
     await included.refer(
         key
@@ -64,7 +63,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
         if _is_supporting(key[0], compartment, named)
     )
     found = [pair for pair in accepted if pair[0] != CURSOR]
-    all_links = links(request, scope.path, found, cursor, page.next)
+    all_links = links(request, scope.path, found, cursor, await repository.sealed(page.next))
     return Answer(200, searchset(page.matches, page.total, request.base_url, all_links, included=included.versions))
 
 

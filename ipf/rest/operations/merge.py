@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import SYSTEM, Caller, Json, Version
 from ipf.ports.threads import LARGE
@@ -137,10 +138,13 @@ def _preview(piece: _Piece) -> Merged:
 
 
 def check_rights(caller: Caller) -> None:
-    """Problem UNAUTHORIZED unless the caller may read and update every Patient and write every Provenance."""
+    """Problem UNAUTHORIZED unless the caller may read and update every Patient, write every Provenance, and update
+    whatever may refer to a Patient: the answer must not depend on what he does not see."""
     for resource_type, rights in (("Patient", "rsu"), ("Provenance", "rscu")):
         for right in rights:
             _check_unlimited(caller, resource_type, right)
+    for resource_type in sorted(definitions().resource_types - _UNTOUCHED):
+        _check_unlimited(caller, resource_type, "u")
 
 
 def _check_unlimited(caller: Caller, resource_type: str, right: str) -> None:
@@ -238,7 +242,6 @@ def _move(merge: PatientMerge, versions: Sequence[Version], piece: _Piece) -> No
     for version in versions:
         resource = loads(version.body)
         if paths := move_references(resource, merge.source_reference, merge.target_reference):
-            required(merge.caller, version.resource_type, "u")
             piece.entries.append(updated(version, resource))
             piece.changed.append(Changed(version, paths))
             piece.moved[version.resource_type] += 1

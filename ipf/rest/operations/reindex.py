@@ -9,17 +9,19 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
-from ipf.ports import Answer, Json, ReindexJob, ReindexQueue, Request
+from ipf.ports import Answer, Caller, Json, ReindexJob, ReindexQueue, Request
 from ipf.rest.http.exchange import selection
+from ipf.rest.write.permission import finds_all
 from ipf.rest.write.repository import Repository
 
 _MOST_JOBS = 100
+_NUMBERS = frozenset({"id", "done", "of"})
 
 
 async def reindex_jobs(request: Request, repository: Repository) -> Answer:
-    """The newest jobs and their progress."""
+    """The newest jobs and their progress.  Numbers are for callers who may search everything: they count resources."""
     jobs = await _queue(repository).jobs(request.tenant, _MOST_JOBS)
-    return Answer(200, dumps(_parameters(jobs)))
+    return Answer(200, dumps(_parameters(jobs, request.caller)))
 
 
 async def request_reindex(request: Request, repository: Repository) -> Answer:
@@ -34,7 +36,7 @@ async def request_reindex(request: Request, repository: Repository) -> Answer:
             raise Problem(Category.VALUE, f"{one[:60]} is not a resource type of R4", "type")
     wanted = tuple(dict.fromkeys(types)) or tuple(sorted(definitions().resource_types))
     job = await _queue(repository).request(request.tenant, wanted, "request")
-    return Answer(202, dumps(_parameters([job])))
+    return Answer(202, dumps(_parameters([job], request.caller)))
 
 
 def _queue(repository: Repository) -> ReindexQueue:
@@ -43,10 +45,12 @@ def _queue(repository: Repository) -> ReindexQueue:
     return repository.reindex
 
 
-def _parameters(jobs: list[ReindexJob]) -> Json:
+def _parameters(jobs: list[ReindexJob], caller: Caller) -> Json:
     found: Json = {"resourceType": "Parameters"}
+    hidden = frozenset() if finds_all(caller) else _NUMBERS
     if jobs:
-        found["parameter"] = [{"name": "job", "part": _parts(job)} for job in jobs]
+        parts = ([one for one in _parts(job) if one["name"] not in hidden] for job in jobs)
+        found["parameter"] = [{"name": "job", "part": shown} for shown in parts]
     return found
 
 

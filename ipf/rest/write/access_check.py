@@ -1,16 +1,18 @@
 """Access checks of the resources that a unit reads and writes, inside the write transaction.
 
-The caller's grants must cover the stored resource before any response depends on it (a version, a failed patch), and
-they must cover the new version.
+A stored resource that no right of the caller covers does not exist for the plan of his unit: every response is that for
+a missing resource, whatever is stored.  The grants must cover the new version as well.
 """
 
 from __future__ import annotations
 
+from ipf.errors import Category, Problem
 from ipf.ports import Caller, Json, Version
 from ipf.ports.index import Entries
+from ipf.rest.write.permission import sees_all
 from ipf.rest.write.snapshot import State
-from ipf.rest.write.unit import Method
-from ipf.security.access import insufficient, passes, required
+from ipf.rest.write.unit import Entry, Method
+from ipf.security.access import insufficient, passes, permit, required
 
 _RIGHT = {Method.CREATE: "c", Method.UPDATE: "u", Method.PATCH: "u", Method.DELETE: "d"}
 
@@ -21,13 +23,29 @@ class AccessCheck:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    def check_change(self, method: Method, resource_type: str, state: State | None) -> None:
-        """Check a change of the stored resource.  Problem UNAUTHORIZED."""
-        self._check(_RIGHT[method], resource_type, state)
+    def check_right(self, method: Method, resource_type: str) -> None:
+        """Problem UNAUTHORIZED when the caller may change no resource of the type in this way."""
+        required(self._caller, resource_type, _RIGHT[method])
 
-    def check_match(self, resource_type: str, state: State | None) -> None:
-        """Check a resource found by a condition or a conditional reference.  Problem UNAUTHORIZED."""
-        self._check("s", resource_type, state)
+    def known(self, entry: Entry, id: str, state: State | None, *, may_create: bool) -> State | None:
+        """The stored resource that the caller changes; None when there is none that he may know of.
+
+        Problem UNAUTHORIZED: he may read or search it, but not change it in this way.  With `may_create`, Problem
+        NOT_FOUND instead of None, unless he may know which ids are taken: else a new id would tell him.
+        """
+        right, kind = _RIGHT[entry.method], entry.resource_type
+        if required(self._caller, kind, right).test is None:
+            return state
+        may_know_ids = sees_all(self._caller, kind)
+        if state is not None:
+            if self._covers(right, state) or (may_know_ids and not state.exists):
+                return state
+            if self._covers("r", state) or self._covers("s", state):
+                raise insufficient(kind, right)
+        if may_create and not may_know_ids:
+            text = f"{kind}/{id} does not exist; with limited rights, the server chooses the ids of new resources"
+            raise Problem(Category.NOT_FOUND, text, entry.place)
+        return None
 
     def check_write(self, method: Method, version: Version, resource: Json, entries: Entries) -> None:
         """Check a new version; `resource` and `entries` belong to it.  Problem UNAUTHORIZED."""
@@ -36,13 +54,17 @@ class AccessCheck:
         if not passes(test, kind, version.id, version.last_updated, entries, resource):
             raise insufficient(kind, right)
 
-    def _check(self, right: str, resource_type: str, state: State | None) -> None:
-        test = required(self._caller, resource_type, right).test
-        if test is None or state is None or not state.exists or state.resource is None:
-            return
+    def _covers(self, right: str, state: State) -> bool:
+        """Whether the grants for a right cover a stored resource."""
         version = state.version
-        if not passes(test, resource_type, version.id, version.last_updated, state.entries, state.resource):
-            raise insufficient(resource_type, right)
+        found = permit(self._caller, version.resource_type, right)
+        if found is None or found.test is None:
+            return found is not None
+        if state.resource is None:
+            return False
+        return passes(
+            found.test, version.resource_type, version.id, version.last_updated, state.entries, state.resource
+        )
 
 
 def access_check_of(caller: Caller) -> AccessCheck | None:

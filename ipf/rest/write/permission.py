@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import rewritten, within
 from ipf.ports import Answer, Caller, Request, Version
 from ipf.ports.predicates import Has, Linked, ListMember, Test
 from ipf.ports.search import Query, Term
 from ipf.rest.write.unit import Entry, Method
-from ipf.security.access import Unauthorized, allows, insufficient, may_see, permit, required
+from ipf.security.access import Unauthorized, allows, insufficient, may, may_see, permit, required
 from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
@@ -129,7 +130,7 @@ def searchable(caller: Caller, types: Sequence[str], named: Sequence[str], right
 
 def limited(query: Query, caller: Caller) -> Query:
     """The search within the caller's limits, including its chains and `_has`."""
-    if caller.is_unlimited or grants_of(caller).finds_all:
+    if finds_all(caller):
         return query
     terms = query.terms
     if any(within(term.test, Linked, Has, ListMember) for term in terms):
@@ -154,9 +155,40 @@ def _limit_test(test: Test, caller: Caller) -> Test:
     return rewritten(test, limit_one)
 
 
+def finds_all(caller: Caller) -> bool:
+    """Whether the caller may read and search everything in the tenant."""
+    return caller.is_unlimited or grants_of(caller).finds_all
+
+
+def found_by(query: Query, caller: Caller) -> Query | None:
+    """A search of the server's own for the caller, limited to what he may read or search; None: nothing of the type."""
+    if finds_all(caller):
+        return query
+    tests: list[Test] = []
+    for right in "rs":
+        found = permit(caller, query.resource_type, right)
+        if found is not None and found.test is None:
+            return query
+        tests += [found.test] if found is not None and found.test is not None else []
+    return replace(query, terms=(Term("", "", any_of(tests)), *query.terms)) if tests else None
+
+
+def sees_all(caller: Caller, resource_type: str) -> bool:
+    """Whether the caller may see every resource of a type, deletions included."""
+    if caller.is_unlimited:
+        return True
+    permits = [permit(caller, resource_type, right) for right in "rs"]
+    return any(one is not None and one.test is None for one in permits)
+
+
+def reachable(version: Version, caller: Caller) -> bool:
+    """Whether any right of the caller covers the version: else it does not exist for him."""
+    return caller.is_unlimited or any(may(caller, right, version.resource_type, version) for right in "ruds")
+
+
 def visible(versions: Sequence[Version], caller: Caller) -> list[Version]:
     """The versions that the caller may see."""
-    if not versions or caller.is_unlimited or grants_of(caller).finds_all:
+    if not versions or finds_all(caller):
         return list(versions)
     return [one for one in versions if may_see(caller, one)]
 

@@ -30,6 +30,7 @@ from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
+from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
@@ -79,10 +80,19 @@ class Repository:
     vault: Vault = field(default_factory=Vault)
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
+    page_tokens: PageTokens = field(default_factory=PageTokens, compare=False)
 
     async def parsed(self, request: Request, parse: Callable[[], T]) -> T:
         """What `parse` makes of the body of a request; in a thread when it is large."""
         return await run_by_size(len(request.body), self.run_in_thread, parse)
+
+    async def sealed(self, token: str | None) -> str | None:
+        """A page token of the store as clients get it; None stays None."""
+        return await self.page_tokens.sealed(self.store, self.tenant, token)
+
+    async def opened(self, token: str | None) -> str | None:
+        """The page token of the store that a client sends back; Problem VALUE for any other text."""
+        return await self.page_tokens.opened(self.store, self.tenant, token)
 
     @property
     def validates(self) -> bool:

@@ -159,7 +159,7 @@ class UnitPlan:
         if condition is not None:
             found = self._matching(entry, condition)
             key = found[0] if found else None
-        state = self.snapshot.state(key) if key is not None else None
+        state = self._state(entry, key) if key is not None else None
         self._check_version(entry, state)
         if key is None or state is None or not state.exists:
             return EntryResult(204, _DELETED, state.version if state else None)
@@ -174,8 +174,6 @@ class UnitPlan:
                 return earlier
             found = self._matching(entry, condition)
             if found:
-                if self._access_check is not None:
-                    self._access_check.check_match(entry.resource_type, self.snapshot.state(found[0]))
                 return self.snapshot.found_result(condition, found[0])
         return self._new(entry, text, condition)
 
@@ -199,7 +197,7 @@ class UnitPlan:
         if entry.id is None:
             return self._new(entry, text, condition)
         key = self._key(entry.resource_type, entry.id)
-        state = self.snapshot.state(key)
+        state = self._state(entry, key)
         if state is not None and state.exists:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
         return self._plan_write(entry, text, key, condition)
@@ -209,7 +207,7 @@ class UnitPlan:
         found: Sequence[Key] = [self._key(entry.resource_type, entry.id)] if entry.id is not None else ()
         if condition is not None:
             found = self._matching(entry, condition)
-        state = self.snapshot.state(found[0]) if found else None
+        state = self._state(entry, found[0]) if found else None
         resource = state.resource if state is not None else None
         if not found or resource is None:
             was_deleted = state is not None
@@ -228,8 +226,9 @@ class UnitPlan:
 
     def _new(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> Pending:
         """A resource with a new id."""
-        if self._access_check is not None or entry.if_match is not None:
-            self._check_version(entry, None)
+        if self._access_check is not None:
+            self._access_check.check_right(entry.method, entry.resource_type)
+        self._check_version(entry, None)
         key = self.unit.tenant, entry.resource_type, new_id(self.now)
         pending = self._pending[key] = Pending(entry, text, key, None)
         if condition is not None:
@@ -240,7 +239,7 @@ class UnitPlan:
         earlier = self._pending.get(key)
         if earlier is not None:
             return self._same_write(entry, earlier)
-        state = self.snapshot.state(key)
+        state = self._state(entry, key, may_create=True)
         self._check_version(entry, state)
         if key in self._deleted:
             self._refuse_deleted(key, entry)
@@ -262,9 +261,12 @@ class UnitPlan:
     def _refuse_second_change(self, key: Key, entry: Entry) -> NoReturn:
         raise Problem(Category.VALUE, f"the transaction changes {key[1]}/{key[2]} twice", entry.place)
 
+    def _state(self, entry: Entry, key: Key, *, may_create: bool = False) -> State | None:
+        """The stored resource that an entry changes, as far as the caller may know of it."""
+        state, check = self.snapshot.state(key), self._access_check
+        return state if check is None else check.known(entry, key[2], state, may_create=may_create)
+
     def _check_version(self, entry: Entry, state: State | None) -> None:
-        if self._access_check is not None:
-            self._access_check.check_change(entry.method, entry.resource_type, state)
         if entry.must_be_new and state is not None and state.exists:
             raise Problem(Category.PRECONDITION, "the resource already exists", entry.place)
         if entry.if_match is None:
@@ -385,9 +387,6 @@ class UnitPlan:
         if earlier is not None:
             return f"{earlier.key[1]}/{earlier.key[2]}"
         stored = self.snapshot.matching(condition, query)
-        if self._access_check is not None:
-            for key in stored:
-                self._access_check.check_match(query.resource_type, self.snapshot.state(key))
         found = [key for key in stored if key not in self._pending]
         found += [key for key, pending in self._pending.items() if self._will_match(pending, query)]
         if len(found) == 1:

@@ -8,20 +8,6 @@ from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import CURRENT_VERSION, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement
 
-REFERRERS = Statement(
-    "fhir_referrers",
-    "text, text, integer",
-    """
-SELECT DISTINCT r.resource_type || '/' || r.id
-FROM search_parameters s
-CROSS JOIN LATERAL (
-    SELECT t.rid FROM index_text t
-    WHERE t.partition_id = (SELECT p.id FROM partitions p WHERE p.name = $1) AND t.param = s.id AND t.val = $2 LIMIT $3
-) t
-JOIN resources r ON r.rid = t.rid AND NOT r.deleted AND r.resource_type || '/' || r.id <> $2
-LIMIT $3""",
-)
-
 # Each parameter gives its first rids, sorted; the first rids of all parameters together are among them.
 REFERRING = Statement(
     "fhir_referring",
@@ -43,7 +29,7 @@ JOIN resources r ON r.rid = t.rid AND NOT r.deleted {CURRENT_VERSION}
 ORDER BY r.rid""",
 )
 
-STATEMENTS = (REFERRERS, REFERRING)
+STATEMENTS = (REFERRING,)
 
 
 class PostgresReferrers:
@@ -51,11 +37,6 @@ class PostgresReferrers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def referrers(self, tenant: str, reference: str, limit: int) -> list[str]:
-        """See `ports.Referrers.referrers`."""
-        rows = await self._database.for_tenant(tenant).many(REFERRERS.call(tenant, reference, limit))
-        return sorted(str(name) for (name,) in rows)
 
     async def referring(self, tenant: str, reference: str, after: int, limit: int) -> list[Version]:
         """See `ports.Referrers.referring`."""

@@ -136,8 +136,10 @@ COUNTS = Statement(
     "fhir_counts", "", "SELECT resource_type, count(*) FROM resources WHERE NOT deleted GROUP BY resource_type"
 )
 
+PAGE_TOKEN_KEY = Statement("fhir_page_token_key", "", "SELECT key FROM page_token_key WHERE single")
+
 STATEMENTS = (
-    READ, READ_VERSION, HISTORY, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
+    PAGE_TOKEN_KEY, READ, READ_VERSION, HISTORY, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
@@ -227,6 +229,11 @@ class PostgresFhirStore:
         """See `ports.FhirStore.types`."""
         rows = await self._database.for_tenant(tenant).many(TYPES.call(await self._partition(tenant)))
         return [str(row[0]) for row in rows]
+
+    async def page_token_key(self) -> bytes:
+        """See `ports.FhirStore.page_token_key`."""
+        (key,) = await self._database.all_tenants.one(PAGE_TOKEN_KEY.call())
+        return bytes.fromhex(key)
 
     async def counts(self) -> dict[str, int]:
         """See `ports.FhirStore.counts`."""

@@ -57,15 +57,16 @@ class Token:
 
     def text(self) -> str:
         """The token as it travels in a URL."""
-        content = orjson.dumps([self.check, self.total, self.rid, self.keys])
+        content = orjson.dumps([self.check, self.total, f"{self.rid:019}", self.keys])  # of one length: it is encrypted
         return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
     @classmethod
     def parse(cls, text: str, check: int) -> Token:
         """Problem VALUE for a text that is no token, or a token of another search."""
         try:
-            found, total, rid, keys = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if type(rid) is not int or not 0 <= rid < 2**63 or not all(isinstance(key, str | None) for key in keys):
+            found, total, number, keys = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            rid = int(number)
+            if not 0 <= rid < 2**63 or not all(isinstance(key, str | None) for key in keys):
                 raise ValueError
             if not (total is None or (type(total) is int and 0 <= total < 2**53)):
                 raise ValueError

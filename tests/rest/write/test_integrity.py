@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipf.fhir.model.json import loads
-from ipf.ports import Answer, Json
+from ipf.ports import OPEN, Answer, Caller, Json
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
 
 
@@ -71,6 +71,30 @@ class IntegritySuite(Suite):
         operations = [{"op": "replace", "path": "/subject/reference", "value": "Patient/none"}]
         patched = await self.world.send("PATCH", "Encounter/e", operations, content_type="application/json-patch+json")
         self.assertEqual(patched.status, 422)
+
+    async def test_what_a_client_does_not_see_is_missing(self) -> None:
+        """It can refer to nothing hidden, and is not kept from deleting by what it does not see."""
+        await self.world.send("PUT", "Practitioner/d", {"resourceType": "Practitioner", "id": "d"})
+        doctor = {"generalPractitioner": [{"reference": "Practitioner/d"}]}
+        await self.world.send("PUT", "Patient/a", patient("1", id="a", **doctor))
+        await self.world.send("PUT", "Patient/b", patient("2", id="b", gender="male"))
+        await self.world.send("PUT", "Encounter/e", visit("Patient/a"))
+        self.world.caller = Caller("ada", "app", ("system/Patient.cruds?gender:missing=true", "system/Encounter.c"))
+        for subject, status in (("Patient/a", 201), ("Patient/b", 422), ("Patient/none", 422), ("Encounter/e", 422)):
+            made = {name: value for name, value in visit(subject).items() if name != "id"}
+            answer = await self.world.send("POST", "Encounter", made)
+            self.assertEqual(answer.status, status, (subject, answer.body))
+        kept = await self.world.send("PUT", "Patient/a", patient("1", "Other", id="a", **doctor))
+        self.assertEqual(kept.status, 200, kept.body)
+        self.assertEqual((await self.world.send("POST", "Patient", patient("3", **doctor))).status, 422)
+        operations = [{"op": "test", "path": "/gender", "value": "female"}]
+        for url in ("Patient/b", "Patient/none"):
+            answer = await self.world.send("PATCH", url, operations, content_type="application/json-patch+json")
+            self.assertEqual(answer.status, 404, answer.body)
+            self.assertEqual((await self.world.send("DELETE", url)).status, 204)
+        self.assertEqual((await self.world.send("DELETE", "Patient/a")).status, 204)
+        self.world.caller = OPEN
+        self.assertEqual((await self.world.send("GET", "Patient/b")).status, 200)
 
 
 class IntegrityTests(IntegritySuite, OnMemory):

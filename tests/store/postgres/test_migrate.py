@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (22, "0ab4595a47e8b235bc05c5d0a53e3cfa1d0c09af3ab429dca8e369fb573e8d5f"),
+    "fhir": (23, "80458a5bebc910928060681897d04dfeaa09ad283a107f0c917d35ef0beeed84"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

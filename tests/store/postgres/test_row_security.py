@@ -26,6 +26,7 @@ WITHOUT_TENANT = {
     "search_parameters": "names of parameters and their numbers",
     "subscription_epoch": "one number",
     "consent_epoch": "one number",
+    "page_token_key": "one key",
     "schema_versions": "which migrations were applied; the role may not even read it",
 }
 PARENTS = ("subscription_states", "export_jobs")

@@ -1,0 +1,82 @@
+"""No oracle: whatever a limited client requests, he gets the same answers in two worlds that differ in what is hidden.
+
+Thousands of seeded scenarios on the stores in memory, some dozens on PostgreSQL.  `IPF_TWO_WORLDS_RUNS=50000` runs more
+of them, `IPF_TWO_WORLDS_SEED=7` only that one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from ipf.store.resources.resources import PostgresFhirStore
+from tests import postgres
+from tests.rest.world import World
+from tests.security.two_worlds import MakeWorlds, Scenario, compare, hidden_steps, report
+from tests.security.two_worlds_steps import Maker
+
+RUNS = int(os.environ.get("IPF_TWO_WORLDS_RUNS", "2000"))
+SEED = os.environ.get("IPF_TWO_WORLDS_SEED")
+ON_POSTGRES = 250
+
+
+def seeds(count: int) -> range:
+    """The seeds to run."""
+    return range(int(SEED), int(SEED) + 1) if SEED is not None else range(count)
+
+
+async def empty_worlds() -> tuple[World, World]:
+    """Two worlds in memory."""
+    return World(), World()
+
+
+async def check(seed: int, make: MakeWorlds) -> Scenario:
+    """One scenario; AssertionError with the smallest scenario that has a difference."""
+    scenario = Maker(seed).scenario()
+    if await compare(scenario, await make()) is not None:
+        raise AssertionError(f"seed {seed}\n{await report(scenario, make)}")
+    return scenario
+
+
+class OnMemoryTests(TestCase):
+    """Thousands of scenarios."""
+
+    timeout = 6000
+
+    def result_of(self, coroutine: Any) -> Any:
+        """The result of a coroutine that never waits."""
+        return self.successResultOf(Deferred.fromCoroutine(coroutine))
+
+    def test_no_answer_tells_of_what_is_hidden(self) -> None:
+        """Every answer is equal."""
+        hidden = 0
+        for seed in seeds(RUNS):
+            hidden += hidden_steps(self.result_of(check(seed, empty_worlds)).steps)
+        self.assertGreater(hidden, 0)
+
+
+class OnPostgresTests(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+    """Some dozens of scenarios, each for tenants of its own in two databases."""
+
+    timeout = 6000
+
+    async def setUp(self) -> None:
+        databases = [await postgres.database(self, "fhir") for _ in range(2)]
+        self.worlds = [World(PostgresFhirStore(one), database=one, export_hours=1e6) for one in databases]
+        self.runs = 0
+
+    async def make(self) -> tuple[World, World]:
+        """Two worlds whose tenants have nothing yet."""
+        self.runs += 1
+        for world in self.worlds:
+            world.suffix = f"-{self.runs}"
+        first, second = self.worlds
+        return first, second
+
+    async def test_no_answer_tells_of_what_is_hidden(self) -> None:
+        """Every answer is equal, and so is the length of page tokens."""
+        for seed in seeds(ON_POSTGRES):
+            await check(seed, self.make)

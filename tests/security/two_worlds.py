@@ -1,0 +1,184 @@
+"""Two worlds: a scenario runs on two stores that differ only in what its client may not see.
+
+Every answer to the client must be equal in both: status, headers, body, order.  Only what is random is normalised:
+ids that the server made, ids of exports, and the encrypted text of page tokens.  The clock stands still and is the same
+in both worlds, so times are compared as they are.
+
+A scenario is a list of steps, each at its own moment.  A step belongs to world A, to world B or to both; the steps of
+one world alone are hidden from the client (`two_worlds_steps.py` decides that).  A failure is shrunk to the steps that
+it takes, and printed as Python that `replay` runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from ipf.fhir.model.json import loads
+from ipf.pipeline.maintenance.export import Export
+from ipf.ports import OPEN, Answer, Caller
+from tests.rest.world import BASE, World
+
+START = datetime(2026, 1, 31, 8, 0, 0, 0, UTC)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_EXPORT = re.compile(r"(?<=\$export-status/)[A-Za-z0-9_-]{32}|(?<=\$export-file/)[A-Za-z0-9_-]{32}")
+_CURSOR = re.compile(r'(?<=_cursor=)[^"&\\]+')
+_NEXT = re.compile(r'"relation":"next","url":"((?:[^"\\\\]|\\\\.)*)"')
+_PLACEHOLDER = re.compile(r"\{(id|next|export):(\d+)\}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A request at a moment (`at`: its number).  `worlds`: where it happens.  `is_client`: its answer is compared.
+
+    `url` and `body` may name what earlier answers of this world contained: `{id:k}` an id that the server made,
+    `{next:k}` a link to a next page, `{export:k}` an export.
+    """
+
+    at: int
+    method: str
+    url: str
+    body: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    worlds: str = "AB"
+    is_client: bool = False
+    tenant: str = "here"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A client and what happens.  `integrity`: the servers check references."""
+
+    caller: Caller
+    steps: tuple[Step, ...]
+    integrity: bool = False
+    name: str = ""
+
+    def text(self) -> str:
+        """The scenario as Python."""
+        lines = [f"    {step!r}," for step in self.steps]
+        head = f"Scenario({self.caller!r}, integrity={self.integrity}, name={self.name!r}, steps=("
+        return "\n".join([head, *lines, "))"])
+
+
+@dataclass
+class Memory:
+    """The client in one world, and what he learned there: ids that the server made, next links, exports.
+
+    The decisions on access are cached by the identity of the Caller, and by internal numbers, which differ by world.
+    """
+
+    caller: Caller
+    ids: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    exports: list[str] = field(default_factory=list)
+
+    def fill(self, text: str) -> str:
+        """The text with its placeholders replaced; one for which nothing is known becomes `nothing`."""
+
+        def known(found: re.Match[str]) -> str:
+            values = {"id": self.ids, "next": self.links, "export": self.exports}[found[1]]
+            return values[int(found[2]) % len(values)] if values else "nothing"
+
+        return _PLACEHOLDER.sub(known, text)
+
+    def learn(self, answer: Answer) -> str:
+        """What is compared of an answer: with symbols for what is random, in the order of its first appearance."""
+        headers = "".join(f"{name}: {value}\n" for name, value in answer.headers)
+        text = f"{answer.status} {answer.content_type}\n{headers}\n{answer.body.decode()}"
+        for link in _next_links(answer):
+            if link not in self.links:
+                self.links.append(link)
+        text = _UUID.sub(lambda one: f"id-{_number(self.ids, one[0])}", text)
+        text = _EXPORT.sub(lambda one: f"export-{_number(self.exports, one[0])}", text)
+        return _CURSOR.sub(lambda one: f"token-of-{len(one[0])}", text)
+
+
+def _number(known: list[str], value: str) -> int:
+    if value not in known:
+        known.append(value)
+    return known.index(value)
+
+
+def _next_links(answer: Answer) -> Iterable[str]:
+    for url in _NEXT.findall(answer.body.decode()):
+        yield str(loads(f'"{url}"')).removeprefix(BASE).removeprefix("/")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first answer that differs."""
+
+    step: Step
+    first: str
+    second: str
+
+    def text(self) -> str:
+        """For the report of a failing test."""
+        return f"{self.step!r}\n--- world A\n{self.first[:3000]}\n--- world B\n{self.second[:3000]}"
+
+
+MakeWorlds = Callable[[], Awaitable[tuple[World, World]]]
+"""Two worlds in which nothing happened yet."""
+
+
+async def compare(scenario: Scenario, worlds: tuple[World, World]) -> Difference | None:
+    """Run a scenario; the first difference, or None."""
+    memories = Memory(replace(scenario.caller)), Memory(replace(scenario.caller))
+    for step in scenario.steps:
+        seen = [
+            await _perform(step, scenario, world, memory)
+            for name, world, memory in zip("AB", worlds, memories, strict=True)
+            if name in step.worlds
+        ]
+        if step.is_client and seen[0] != seen[1]:
+            return Difference(step, *seen)
+    return None
+
+
+async def _perform(step: Step, scenario: Scenario, world: World, memory: Memory) -> str:
+    """One request in one world; what is compared of its answer.  Exports that it started are run to their end."""
+    world.now = START + timedelta(seconds=step.at)
+    world.caller = memory.caller if step.is_client else OPEN
+    world.integrity = scenario.integrity and step.is_client  # else a hidden reference would change what others store
+    method, url = step.method, memory.fill(step.url)
+    body = None if step.body is None else memory.fill(step.body).encode()
+    answer = await world.send(method, url, body, step.tenant + world.suffix, **dict(step.headers))
+    if answer.status == 202:
+        export = Export(world.exports, world.store)
+        while await export.step():
+            pass
+    return memory.learn(answer) if step.is_client else ""
+
+
+async def shrink(scenario: Scenario, differs: Callable[[Scenario], Awaitable[bool]]) -> Scenario:
+    """A scenario with as few steps as possible that still differs."""
+    size = len(scenario.steps) // 2
+    while size:
+        start = 0
+        while start < len(scenario.steps):
+            fewer = replace(scenario, steps=scenario.steps[:start] + scenario.steps[start + size :])
+            if await differs(fewer):
+                scenario = fewer
+            else:
+                start += size
+        size //= 2
+    return scenario
+
+
+async def report(scenario: Scenario, make: MakeWorlds) -> str:
+    """The smallest scenario that differs, and its difference; for a test that failed."""
+
+    async def differs(one: Scenario) -> bool:
+        return await compare(one, await make()) is not None
+
+    smallest = await shrink(scenario, differs)
+    found = await compare(smallest, await make())
+    return f"{smallest.text()}\n{found.text() if found is not None else 'it differs no longer'}"
+
+
+def hidden_steps(steps: Sequence[Step]) -> int:
+    """How many steps belong to one world alone."""
+    return sum(step.worlds != "AB" for step in steps)

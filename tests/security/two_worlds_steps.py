@@ -1,0 +1,525 @@
+"""Random scenarios for `two_worlds.py`: clients, what is stored, what one world hides, and what the client requests.
+
+Ids, identifiers and references come from small pools, so that what is hidden collides with what the client does: ids
+that he chooses, conditions that he writes, references in both directions.
+
+A write is hidden from a client when no right of his reaches the resource: neither to read nor to search nor to change
+it.  A deletion, which has no content, is hidden when he has no unrestricted right on the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import dumps, loads
+from ipf.ports import Caller, Json
+from ipf.security.access import passes
+from ipf.security.access import permit as permit_of
+from tests.security.two_worlds import Scenario, Step
+
+CATEGORY = "http://terminology.hl7.org/CodeSystem/observation-category"
+VITAL, LAB = f"category={CATEGORY}|vital-signs", f"category={CATEGORY}|laboratory"
+_NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+CLIENTS: tuple[Caller, ...] = tuple(
+    Caller("ada", "app", tuple(scopes.split()), patient=patient, user=user)
+    for scopes, patient, user in (
+        ("patient/*.cruds", "p1", None),
+        ("patient/*.rs", "p1", None),
+        ("patient/Patient.rs patient/Observation.cruds patient/Encounter.cu system/Organization.rs", "p1", None),
+        ("user/*.cruds", "p1", "Patient/p1"),
+        ("patient/*.cruds", None, None),
+        (f"system/Observation.cruds?{VITAL} system/Patient.rs", None, None),
+        (f"system/Observation.rs?{VITAL} system/Observation.u?{LAB} system/Patient.cruds?gender=female", None, None),
+        ("system/Patient.rs?gender=female system/Observation.cruds?status=final system/*.c", None, None),
+        ("system/Patient.r system/Observation.s", None, None),
+        ("system/Observation.r?status=final system/Observation.s?status=amended system/Encounter.ud", None, None),
+        ("system/Observation.d?status=final system/Condition.cs system/List.rs", None, None),
+        ("system/Patient.cruds system/Provenance.cruds", None, None),
+        ("system/Patient.cruds?gender=female system/Practitioner.rs system/ServiceRequest.cruds patient/*.rs",
+         "p2", None),
+        ("system/*.cruds", None, None),
+        ("system/*.rs", None, None),
+        ("system/Subscription.crus", None, None),
+    )
+)  # fmt: skip
+
+TYPES = (
+    "Patient", "Observation", "Encounter", "Condition", "Practitioner", "Organization", "ServiceRequest", "List",
+    "Group", "Provenance",
+)  # fmt: skip
+IDS = {kind: tuple(f"{kind[:1].lower()}{number}" for number in range(1, 6)) for kind in TYPES}
+PATIENTS = IDS["Patient"]
+
+
+class Maker:
+    """One random scenario."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.caller = self.random.choice(CLIENTS)
+        self.steps: list[Step] = []
+        self._stored: dict[tuple[str, str], str] = {}  # by key: visible, hidden (equal in both), or differs
+
+    # -- resources
+
+    def pick(self, values: Sequence[Any]) -> Any:
+        """One of these."""
+        return self.random.choice(values)
+
+    def chance(self, of: float) -> bool:
+        """Whether something with this probability happens."""
+        return self.random.random() < of
+
+    def reference(self, *kinds: str) -> Json:
+        """A reference to a resource, of which nobody knows whether it is there."""
+        kind = self.pick(kinds)
+        return {"reference": f"{kind}/{self.pick(IDS[kind])}"}
+
+    def content(self, kind: str, id: str | None) -> Json:
+        """A resource with members from small pools."""
+        found: Json = {"resourceType": kind, **({} if id is None else {"id": id})}
+        if self.chance(0.6):
+            found["identifier"] = [{"system": "urn:n", "value": self.pick("1234")}]
+        found |= CONTENTS[kind](self)
+        if self.chance(0.2):
+            found["language"] = self.pick(("de", "en"))
+        return found
+
+    # -- what is stored
+
+    def is_hidden(self, kind: str, resource: Json | None) -> bool:
+        """Whether no right of the client reaches a resource of this content; None: a deletion."""
+        for right in "ruds":
+            permit = permit_of(self.caller, kind, right)
+            if permit is None:
+                continue
+            if permit.test is None:
+                return False
+            if resource is not None and passes(permit.test, kind, resource["id"], _NOW, extract(resource), resource):
+                return False
+        return True
+
+    def put(self, at: int, resource: Json, worlds: str, tenant: str = "here") -> Step:
+        """The step that stores a resource."""
+        kind, id = resource["resourceType"], resource["id"]
+        return Step(at, "PUT", f"{kind}/{id}", dumps(resource).decode(), (), worlds, tenant=tenant)
+
+    def store(self, at: int) -> None:
+        """A write by somebody else: in both worlds, or hidden and in one of them, or different in each."""
+        kind = self.pick((*TYPES, "Observation", "Observation", "Observation", "Patient", "Encounter", "Encounter"))
+        id = self.pick(IDS[kind])
+        resource, key = self.content(kind, id), (kind, id)
+        if self.chance(0.1):
+            self.steps.append(self.put(at, resource, self.pick("AB"), "elsewhere"))
+            return
+        now, is_hidden = self._stored.get(key), self.is_hidden(kind, resource)
+        if now == "visible" or (now is None and (not is_hidden or self.chance(0.2))):
+            if now is None or self.chance(0.3):
+                self._stored[key] = "hidden" if is_hidden else "visible"
+                self.steps.append(self.put(at, resource, "AB"))
+        elif is_hidden:
+            self._store_hidden(at, key, resource)
+
+    def _store_hidden(self, at: int, key: tuple[str, str], resource: Json) -> None:
+        kind, id = key
+        self._stored[key] = "differs"
+        world = self.pick("AB")
+        self.steps.append(self.put(at, resource, world))
+        if self.chance(0.3):
+            other = self.content(kind, id)
+            if self.is_hidden(kind, other):
+                self.steps.append(self.put(at, other, "B" if world == "A" else "A"))
+        if self.chance(0.2) and self.is_hidden(kind, None):
+            self.steps.append(Step(at, "DELETE", f"{kind}/{id}", worlds=world))
+
+    def scenario(self) -> Scenario:
+        """What is stored first, then requests of the client between writes of others."""
+        if self.chance(0.7):
+            for patient in ("p1", "p2"):
+                resource = self.content("Patient", patient)
+                self._stored["Patient", patient] = "hidden" if self.is_hidden("Patient", resource) else "visible"
+                self.steps.append(self.put(0, resource, "AB"))
+        for at in range(1, 25):
+            self.store(at)
+        ask = Client(self)
+        for at in range(30, 48):
+            if self.chance(0.2):
+                self.store(at)
+            else:
+                step = ask.follow() if at > 40 and self.chance(0.3) else ask.step()
+                self.steps.append(replace(step, at=at, is_client=True))
+        return Scenario(self.caller, tuple(self.steps), self.chance(0.3))
+
+
+def _coding(system: str, *codes: str) -> Callable[[Maker], Json]:
+    return lambda make: {"coding": [{"system": system, "code": make.pick(codes)}]}
+
+
+_category = _coding(CATEGORY, "vital-signs", "laboratory")
+_code = _coding("urn:c", "x", "y")
+
+CONTENTS: dict[str, Callable[[Maker], Json]] = {
+    "Patient": lambda make: {
+        "gender": make.pick(("female", "male")), "birthDate": make.pick(("1970-01-01", "1980-02")),
+        "name": [{"family": make.pick(("Adams", "Brown"))}],
+        **({"generalPractitioner": [make.reference("Practitioner", "Organization")]} if make.chance(0.4) else {}),
+        **({"link": [{"other": make.reference("Patient"), "type": "seealso"}]} if make.chance(0.2) else {}),
+    },
+    "Observation": lambda make: {
+        "status": make.pick(("final", "amended")), "category": [_category(make)], "code": _code(make),
+        "subject": make.reference("Patient"),
+        **({"effectiveDateTime": make.pick(("2026-01-01", "2026-01-02T10:00:00Z"))} if make.chance(0.5) else {}),
+        **({"valueQuantity": {"value": make.pick((1, 2.5))}} if make.chance(0.5) else {}),
+        **({"performer": [make.reference("Practitioner", "Patient")]} if make.chance(0.4) else {}),
+        **({"encounter": make.reference("Encounter")} if make.chance(0.4) else {}),
+        **({"basedOn": [make.reference("ServiceRequest")]} if make.chance(0.3) else {}),
+        **({"hasMember": [make.reference("Observation")]} if make.chance(0.3) else {}),
+    },
+    "Encounter": lambda make: {
+        "status": "finished", "class": {"code": make.pick(("AMB", "IMP"))}, "subject": make.reference("Patient"),
+        **({"serviceProvider": make.reference("Organization")} if make.chance(0.4) else {}),
+    },
+    "Condition": lambda make: {
+        "code": _code(make), "subject": make.reference("Patient"),
+        **({"encounter": make.reference("Encounter")} if make.chance(0.4) else {}),
+        **({"asserter": make.reference("Practitioner", "Patient")} if make.chance(0.4) else {}),
+    },
+    "Practitioner": lambda make: {"name": [{"family": make.pick(("Clark", "Davis"))}]},
+    "Organization": lambda make: {
+        "name": make.pick(("North", "South")),
+        **({"partOf": make.reference("Organization")} if make.chance(0.3) else {}),
+    },
+    "ServiceRequest": lambda make: {
+        "status": "active", "intent": "order", "subject": make.reference("Patient"),
+        **({"requester": make.reference("Practitioner", "Organization")} if make.chance(0.4) else {}),
+    },
+    "List": lambda make: {
+        "status": "current", "mode": "working", "subject": make.reference("Patient"),
+        "entry": [{"item": make.reference("Observation", "Condition", "Patient")} for _ in range(make.pick((1, 2)))],
+    },
+    "Group": lambda make: {
+        "type": "person", "actual": True,
+        "member": [{"entity": make.reference("Patient")} for _ in range(make.pick((1, 2)))],
+    },
+    "Provenance": lambda make: {
+        "target": [make.reference(*TYPES[:4])], "recorded": "2026-01-01T00:00:00Z",
+        "agent": [{"who": make.reference("Practitioner", "Patient")}],
+    },
+}  # fmt: skip
+
+
+class Client:
+    """Requests of the client."""
+
+    def __init__(self, make: Maker) -> None:
+        self.make = make
+        self.pick, self.chance = make.pick, make.chance
+
+    def step(self) -> Step:
+        """One request."""
+        ways = (
+            self.read, self.read, self.vread, self.history, self.history, self.search, self.search, self.search,
+            self.system_search, self.compartment, self.everything, self.create, self.create, self.update, self.update,
+            self.conditional_update, self.patch, self.patch, self.delete, self.bundle, self.bundle, self.operation,
+            self.odd,
+        )  # fmt: skip
+        found: Step = self.pick(ways)()
+        return found
+
+    def request(self, method: str, url: str, body: Any = None, **headers: str) -> Step:
+        """A request; headers with an empty value are left out."""
+        text = None if body is None else dumps(body).decode()
+        return Step(0, method, url, text, tuple((name, value) for name, value in headers.items() if value))
+
+    def kind(self, rights: str = "r") -> str:
+        """A type, most often one on which the client has these rights, within limits if there is one."""
+        caller = self.make.caller
+        permits = {one: [permit_of(caller, one, right) for right in rights] for one in TYPES}
+        granted = [one for one in TYPES if None not in permits[one]]
+        limited = [
+            one for one in granted if any(found is not None and found.test is not None for found in permits[one])
+        ]
+        kind: str = self.pick(limited if limited and self.chance(0.7) else granted or TYPES)
+        return kind if self.chance(0.9) else self.pick(TYPES)
+
+    def id(self, kind: str) -> str:
+        """An id of the pool, of a resource made earlier, or of nothing."""
+        roll = self.make.random.random()
+        if roll < 0.12:
+            return f"{{id:{self.make.random.randrange(6)}}}"
+        id: str = self.pick(IDS[kind]) if roll < 0.95 else "unknown"
+        return id
+
+    def of_one(self, rights: str = "r") -> str:
+        """`Type/id`."""
+        kind = self.kind(rights)
+        return f"{kind}/{self.id(kind)}"
+
+    def preference(self) -> str:
+        """A value of Prefer."""
+        preferences = ("", "", "", "return=minimal", "return=OperationOutcome", "handling=strict",
+                       "return=representation")  # fmt: skip
+        found: str = self.pick(preferences)
+        return found
+
+    def tag(self) -> str:
+        """A value of If-Match."""
+        found: str = self.pick(("", "", "", 'W/"1"', 'W/"2"', 'W/"3"'))
+        return found
+
+    # -- reads
+
+    def read(self) -> Step:
+        """Read."""
+        return self.request(self.pick(("GET", "GET", "GET", "HEAD")), self.of_one(), if_none_match=self.tag(),
+                            if_modified_since=self.pick(("", "", "Sat, 31 Jan 2026 08:00:09 GMT")))  # fmt: skip
+
+    def vread(self) -> Step:
+        """One version."""
+        return self.request("GET", f"{self.of_one()}/_history/{self.pick('1234')}")
+
+    def history(self) -> Step:
+        """The history of one resource, a type or everything."""
+        path = self.pick((f"{self.of_one()}/_history", f"{self.kind('s')}/_history", "_history"))
+        parameters = [self.pick(("_count=1", "_count=1", "_count=2", "_count=3", "_count=50"))]
+        if self.chance(0.2):
+            parameters.append(f"_since=2026-01-31T08:00:{self.make.random.randrange(30):02}Z")
+        if "/" in path.removesuffix("/_history") and self.chance(0.2):
+            parameters.append(f"_before={self.pick('234')}")
+        return self.request("GET", f"{path}?{'&'.join(parameters)}")
+
+    def criteria(self, kind: str) -> str:
+        """One search parameter with a value."""
+        patient, id = self.pick(PATIENTS), self.pick(IDS[kind])
+        general = (
+            f"_id={id}", f"_id={id},{self.pick(IDS[kind])}", f"identifier=urn:n|{self.pick('1234')}",
+            "_lastUpdated=gt2026-01-31T08:00:08Z", "identifier:missing=true", "_language=de",
+        )  # fmt: skip
+        special = SEARCHES.get(kind, ())
+        found: str = self.pick(general + special + special)
+        return found.replace("{patient}", patient).replace("{p}", self.pick(PATIENTS))
+
+    def result_parameters(self, kind: str) -> list[str]:
+        """Parameters of the result."""
+        found = []
+        if self.chance(0.5):
+            found.append(f"_count={self.pick('01123')}")
+        if self.chance(0.3):
+            found.append(self.pick(("_total=none", "_total=accurate", "_summary=count", "_elements=id,subject")))
+        if self.chance(0.3):
+            found.append(f"_sort={self.pick(SORTS.get(kind, ('_id', '-_lastUpdated')))}")
+        if self.chance(0.4):
+            found.append(self.pick(INCLUDES))
+        if self.chance(0.2):
+            found.append(self.pick(INCLUDES))
+        if self.chance(0.1):
+            found.append(self.pick(("_list=l1", "_list=l2", "unknown=x", "code=x", "_security=R")))
+        return found
+
+    def search(self) -> Step:
+        """A search of one type, by GET or POST."""
+        kind = self.kind("s")
+        parameters = [self.criteria(kind) for _ in range(self.pick((0, 1, 1, 2)))] + self.result_parameters(kind)
+        if self.chance(0.15):
+            return self.request("POST", f"{kind}/_search?{'&'.join(parameters)}",
+                                content_type="application/x-www-form-urlencoded")  # fmt: skip
+        return self.request("GET", f"{kind}?{'&'.join(parameters)}", prefer=self.preference())
+
+    def system_search(self) -> Step:
+        """A search of several types."""
+        parameters = self.result_parameters("")
+        if self.chance(0.4):
+            parameters.append(f"_type={','.join(sorted({self.kind('s'), self.kind('s')}))}")
+        if self.chance(0.5):
+            parameters.append(self.criteria(self.kind("s")))
+        return self.request("GET", f"?{'&'.join(parameters)}", prefer=self.preference())
+
+    def compartment(self) -> Step:
+        """A search of a compartment."""
+        compartment = self.pick(("Patient", "Patient", "Encounter", "Practitioner"))
+        path = f"{compartment}/{self.id(compartment)}/{self.kind('s') if self.chance(0.5) else '*'}"
+        return self.request("GET", f"{path}?{'&'.join(self.result_parameters('Observation'))}")
+
+    def everything(self) -> Step:
+        """$everything."""
+        kind = self.pick(("Patient", "Patient", "Encounter"))
+        more = self.pick(("", "?_count=1", "?_count=2", "?_type=Observation", "?_since=2026-01-31T08:00:08Z"))
+        return self.request("GET", f"{kind}/{self.id(kind)}/$everything{more}")
+
+    def follow(self) -> Step:
+        """The next page of an earlier answer."""
+        return self.request("GET", f"{{next:{self.make.random.randrange(8)}}}")
+
+    # -- writes
+
+    def content(self, kind: str, id: str | None) -> Json:
+        """What he stores: often within his limits."""
+        found = self.make.content(kind, id)
+        if self.chance(0.6):
+            if "subject" in found:
+                found["subject"] = {"reference": f"Patient/{self.make.caller.patient or 'p1'}"}
+            if kind == "Observation":
+                found |= {"status": "final", "category": [{"coding": [{"system": CATEGORY, "code": "vital-signs"}]}]}
+            if kind == "Patient":
+                found["gender"] = "female"
+        return found
+
+    def create(self) -> Step:
+        """A create, often with a condition."""
+        kind = self.kind("c")
+        condition = self.criteria(kind) if self.chance(0.5) else ""
+        return self.request("POST", kind, self.content(kind, None), prefer=self.preference(), if_none_exist=condition)
+
+    def update(self) -> Step:
+        """An update by id."""
+        kind = self.kind("u")
+        id = self.id(kind)
+        return self.request("PUT", f"{kind}/{id}", self.content(kind, id), prefer=self.preference(),
+                            if_match=self.tag(), if_none_match="*" if self.chance(0.1) else "")  # fmt: skip
+
+    def conditional_update(self) -> Step:
+        """An update by a condition, sometimes with an id in the body."""
+        kind = self.kind("us")
+        body = self.content(kind, self.id(kind) if self.chance(0.4) else None)
+        return self.request("PUT", f"{kind}?{self.criteria(kind)}", body, if_match=self.tag())
+
+    def patch_body(self) -> list[Json]:
+        """A JSON Patch."""
+        found: list[Json] = self.pick((
+            [{"op": "add", "path": "/language", "value": self.pick(("de", "fr"))}],
+            [{"op": "test", "path": "/status", "value": "final"}],
+            [{"op": "replace", "path": "/status", "value": "amended"}],
+            [{"op": "remove", "path": "/identifier"}],
+            [{"op": "replace", "path": "/subject/reference", "value": f"Patient/{self.pick(PATIENTS)}"}],
+            [{"op": "replace", "path": "/id", "value": "x"}],
+        ))  # fmt: skip
+        return found
+
+    def where(self, right: str) -> str:
+        """`Type/id` or `Type?search`."""
+        if self.chance(0.6):
+            return self.of_one(right)
+        kind = self.kind(f"{right}s")
+        return f"{kind}?{self.criteria(kind)}"
+
+    def patch(self) -> Step:
+        """A patch by id or condition."""
+        return self.request("PATCH", self.where("u"), self.patch_body(), content_type="application/json-patch+json",
+                            if_match=self.tag(), prefer=self.preference())  # fmt: skip
+
+    def delete(self) -> Step:
+        """A deletion by id or condition."""
+        return self.request("DELETE", self.where("d"), if_match=self.tag(), prefer=self.preference())
+
+    def bundle(self) -> Step:
+        """A transaction or a batch of such requests, with references between entries and by search."""
+        entries = [self.entry() for _ in range(self.pick((1, 2, 2, 3)))]
+        kind = self.pick(("transaction", "batch"))
+        return self.request("POST", "", {"resourceType": "Bundle", "type": kind, "entry": entries},
+                            prefer=self.preference())  # fmt: skip
+
+    def entry(self) -> Json:
+        """One entry."""
+        step: Step = self.pick((
+            self.read, self.search, self.history, self.create, self.create, self.update, self.conditional_update,
+            self.delete,
+        ))()  # fmt: skip
+        names = {"if_match": "ifMatch", "if_none_match": "ifNoneMatch", "if_none_exist": "ifNoneExist"}
+        method = "GET" if step.method == "POST" and "_search" in step.url else step.method
+        request: Json = {"method": method, "url": step.url.replace("/_search", "")}
+        request |= {names[name]: value for name, value in step.headers if name in names}
+        found: Json = {"request": request}
+        if step.body is not None:
+            found["resource"] = self.with_searches(loads(step.body))
+        return found
+
+    def with_searches(self, resource: Json) -> Json:
+        """The resource, sometimes with a conditional reference."""
+        for name, kind in (("subject", "Patient"), ("encounter", "Encounter")):
+            if name in resource and self.chance(0.3):
+                resource[name] = {"reference": f"{kind}?{self.criteria(kind)}"}
+        return resource
+
+    # -- operations and oddities
+
+    def operation(self) -> Step:
+        """Operations."""
+        merge = {"resourceType": "Parameters", "parameter": [
+            {"name": "source-patient", "valueReference": self.make.reference("Patient")},
+            {"name": "target-patient", "valueReference": self.make.reference("Patient")},
+            {"name": "preview", "valueBoolean": self.chance(0.7)},
+        ]}  # fmt: skip
+        job = f"{{export:{self.make.random.randrange(3)}}}"
+        plain: tuple[Step, ...] = (
+            self.request("POST", f"{self.of_one()}/$validate"),
+            self.request("POST", "Patient/$merge", merge),
+            self.request("POST", "Patient/$merge", merge),
+            self.request("POST", f"Patient/{self.pick(PATIENTS)}/$unmerge", {
+                "resourceType": "Parameters", "parameter": merge["parameter"][:1]}),
+            self.request("GET", f"$export?_type={self.kind()}", prefer="respond-async"),
+            self.request("GET", "$export", prefer="respond-async"),
+            self.request("GET", f"Group/{self.pick(IDS['Group'])}/$export", prefer="respond-async"),
+            self.request("GET", f"$export-status/{job}"),
+            self.request("DELETE", f"$export-status/{job}"),
+            self.request("GET", f"$export-file/{job}/1"),
+            self.request("GET", "$reindex"),
+            self.request("GET", "metadata"),
+        )  # fmt: skip
+        found: Step = self.pick(plain)
+        return found
+
+    def odd(self) -> Step:
+        """Requests that are wrong, or nearly so."""
+        kind = self.kind()
+        return self.request(self.pick(("GET", "DELETE", "PUT", "PATCH", "OPTIONS")), self.pick((
+            f"{kind}/{self.id(kind)}/_history/0", f"{kind}/{self.id(kind)}%00", f"{kind}/.", f"{kind}?_cursor=x",
+            f"{kind}/_history?_cursor=MQ", f"?_cursor={kind}~~1", "Nothing", f"{kind}", f"{kind}/{self.id(kind)}",
+            f"{kind}/{self.id(kind)}/_history/99999999999",
+        )))  # fmt: skip
+
+
+SEARCHES: dict[str, tuple[str, ...]] = {
+    "Patient": (
+        "gender=female", "gender:not=male", "family=adams", "name:exact=Brown", "birthdate=1970",
+        "_has:Observation:patient:code=urn:c|x",
+        "_has:Observation:subject:status=final", "general-practitioner.name=clark", "link=Patient/{patient}",
+        "general-practitioner:Organization.name=north", "organization=Organization/o1", "_has:Condition:patient:_id=c1",
+        "_has:Observation:patient:_has:Provenance:target:_id=p1",
+    ),
+    "Observation": (
+        "subject=Patient/{patient}", "patient={patient}", "patient=Patient/{patient},Patient/{p}", "status=final",
+        VITAL, LAB, "code=urn:c|x", "code:not=urn:c|y", "patient.gender=male", "patient.family=adams",
+        "subject:Patient.name=brown", "date=ge2026-01-02", "value-quantity=gt1", "performer.name=clark",
+        "encounter.class=AMB", "based-on=ServiceRequest/s1", "has-member.status=final", "encounter:missing=true",
+        "_has:Provenance:target:_id=p1", "patient:Patient._id={patient}", "subject.identifier=urn:n|1",
+    ),
+    "Encounter": ("patient={patient}", "subject.gender=female", "class=AMB", "service-provider.name=north",
+                  "_has:Observation:encounter:status=final"),
+    "Condition": ("patient={patient}", "code=urn:c|x", "subject.family=adams", "encounter=Encounter/e1"),
+    "Practitioner": ("name=clark", "_has:Observation:performer:status=final",
+                     "_has:Patient:general-practitioner:gender=female"),
+    "Organization": ("name=north", "partof.name=south"),
+    "ServiceRequest": ("patient={patient}", "requester.name=clark", "_has:Observation:based-on:status=final"),
+    "List": ("patient={patient}", "item=Observation/o1"),
+    "Group": ("member=Patient/{patient}",),
+    "Provenance": ("target=Observation/o1", "patient={patient}", "agent.name=clark"),
+}  # fmt: skip
+
+SORTS = {
+    "Patient": ("_id", "-_id", "_lastUpdated", "family", "-birthdate", "gender,_id"),
+    "Observation": ("_id", "-_lastUpdated", "date", "-date", "value-quantity", "status,-date", "code"),
+}
+
+INCLUDES = (
+    "_include=*", "_include=Observation:subject", "_include=Observation:performer", "_include=Observation:encounter",
+    "_include=Patient:general-practitioner", "_include:iterate=Patient:general-practitioner",
+    "_include:iterate=Encounter:service-provider", "_revinclude=Observation:subject", "_revinclude=Condition:patient",
+    "_revinclude:iterate=Provenance:target", "_revinclude=Encounter:patient", "_include:iterate=Observation:has-member",
+    "_revinclude:iterate=Observation:has-member", "_revinclude=List:item", "_include=Condition:asserter",
+)  # fmt: skip
