@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "fhir": BASE,
     "telemetry": BASE,
     "mapping": PURE,
-    "subscriptions": PURE,
+    "subscriptions": PURE | {"security"},
     "security": PURE,
     "vendor_profiles": PURE | {"mapping", "security"},
     "rest": PURE | {"mapping", "subscriptions", "security"},

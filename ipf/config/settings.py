@@ -263,6 +263,9 @@ class Settings(AuditSettings):
     endpoint_allow: tuple[str, ...] = variable(
         "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", endpoint_patterns, (), "host patterns or networks of endpoints"
     )
+    criteria_need_search: bool = variable(
+        "SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH", boolean, False, "criteria test only what their client may search"
+    )
     delivery_max_attempts: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before the status error"
     )

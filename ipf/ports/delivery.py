@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
+from ipf.ports.grants import Writer
 
 
 @dataclass(slots=True)
@@ -36,7 +37,8 @@ class Lease:
 class Event:
     """One numbered event of one subscription, with the body of the version that fired it (empty for a deletion).
 
-    `method`: the HTTP method that created the version.
+    `method`: the HTTP method that created the version.  `last_body`: of a deletion, the body of the version before;
+    empty unless it was read to decide who may learn of it.
     """
 
     number: int
@@ -47,6 +49,7 @@ class Event:
     correlation_id: str
     body: bytes
     method: str = "PUT"
+    last_body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ class Settled:
 class SubscriptionHealth:
     """Delivery counters and cursor of one subscription.
 
-    `resource`: the Subscription.  `error`: `Subscription.error`.  `last_error`: of the last attempt.
+    `resource`: the Subscription.  `error`: `Subscription.error`.  `last_error`: of the last attempt.  `writers`: see
+    `ports.CreatorGrants`.
     """
 
     rid: int
@@ -134,6 +138,7 @@ class SubscriptionHealth:
     error: str | None
     resource: Json
     tenant: str
+    writers: Sequence[Writer] = ()
 
 
 @dataclass(slots=True)

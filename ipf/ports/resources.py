@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.base import Json
-from ipf.ports.caller import Caller
+from ipf.ports.caller import OPEN, Caller
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import Entries
 from ipf.ports.search import Query
@@ -90,7 +90,7 @@ class TopicState:
 class SubscriptionCreator:
     """The caller that wrote a Subscription with a token; notifications are checked against the grants.
 
-    `begins`: grants of earlier writers are removed, because it is new or its endpoint changed.
+    `begins`: grants of other writers are removed, because it is new or its endpoint changed.
     """
 
     tenant: str
@@ -161,12 +161,16 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSubscription:
-    """A subscription that fires (status requested, active or error); `resource` None: it does not fire."""
+    """A subscription that fires (status requested, active or error); `resource` None: it does not fire.
+
+    `writers`: the callers whose grants limit its events; empty when it was written without authentication.
+    """
 
     tenant: str
     rid: int
     id: str
     resource: Json | None
+    writers: Sequence[Caller] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +275,15 @@ class Matcher(Protocol):
         Large updates let the reactor run.
         """
 
-    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
+    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = (), caller: Caller = OPEN) -> None:
         """Problem BUSINESS_RULE when the topic of a Subscription is not served, or does not allow its filters.
 
-        `also`: topics written in the same transaction.
+        Problem UNAUTHORIZED when the writer `caller` may not use these criteria.  `also`: topics written in the same
+        transaction.
         """
+
+    def signals(self, tenant: str, subscription: Json, caller: Caller) -> Sequence[str]:
+        """The resource types that `caller` may not search, whose content a Subscription of it would test."""
 
     def topic(self, tenant: str, canonical: str) -> Topic | None:
         """The topic that a canonical names; None when it is not served."""

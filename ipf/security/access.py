@@ -106,3 +106,29 @@ def may_see(caller: Caller, version: Version) -> bool:
     """Whether the caller may read or search this version."""
     kind = version.resource_type
     return caller.is_unlimited or may(caller, "r", kind, version) or may(caller, "s", kind, version)
+
+
+def may_see_content(
+    caller: Caller, resource_type: str, id: str, when: datetime, entries: Entries, resource: Json
+) -> bool:
+    """As `may_see`, for a version that is already parsed and indexed."""
+    if caller.is_unlimited:
+        return True
+    for right in "rs":
+        found = permit(caller, resource_type, right)
+        if found is not None and passes(found.test, resource_type, id, when, entries, resource):
+            return True
+    return False
+
+
+def is_narrow(caller: Caller) -> bool:
+    """Whether the caller's scopes reach only a part of some type: one patient, a search."""
+    return not caller.is_unlimited and grants_of(caller).is_narrow
+
+
+def may_hide(caller: Caller) -> bool:
+    """Whether some resources of a type may be hidden from the caller while it sees others.
+
+    Such a caller learns nothing of hidden ones: not that they change, nor how many there are.
+    """
+    return is_narrow(caller)

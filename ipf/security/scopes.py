@@ -102,7 +102,8 @@ UNLIMITED = Permit()
 class Grants:
     """The union of a caller's scopes, with a cache of results.
 
-    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `passed`: permitted reads
+    `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `is_narrow`: some scope
+    reaches only a part of a type (one patient, a search), and none reaches everything.  `passed`: permitted reads
     and searches, by route and type, cached by `rest/write/permission`.  The caches are valid for one generation of the
     definitions, since search parameters may change.
     """
@@ -123,6 +124,7 @@ class Grants:
         ]
         self.finds_all = any(rights >= _READING for rights in whole)
         self.does_all = ALL in whole
+        self.is_narrow = not self.finds_all and any(scope.search or is_limited for scope, is_limited in self._scopes)
 
     def permit(self, resource_type: str, right: str) -> Permit | None:
         """The permit for a type and a right (one of `cruds`); None = nothing is granted."""

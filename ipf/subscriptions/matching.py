@@ -7,6 +7,9 @@ once per change, and only when some filter matches the change.
 The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer with another epoch in its transaction
 loads what changed since; all rows are read once, at the start of the process.
 
+Events are within the grants of all writers of a subscription (`writers.py`); the grants are checked for the few
+subscriptions whose search matches.
+
 Large loads (all rows, or new filters of a topic with many subscribers) run in slices, and the reactor runs between
 them.  No change is matched in the meantime: a writer of subscriptions or topics waits for earlier writers, and later
 writers, which see the new epoch, wait for the last slice.
@@ -25,14 +28,16 @@ from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.match import matches
 from ipf.fhir.topics.trigger import TriggerFailed, fires
-from ipf.ports import Change, Changes, Json, Matcher
+from ipf.ports import OPEN, Caller, Change, Changes, Json, Matcher
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
+from ipf.security.event_access import check_criteria, unsearchable
 from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
 from ipf.subscriptions.index import CriteriaIndex
 from ipf.subscriptions.status import ACTIVE
 from ipf.subscriptions.topic_failures import FailingTopic, TopicFailures, failing_topic
 from ipf.subscriptions.topic_index import TopicIndex, TriggerBucket
+from ipf.subscriptions.writers import ChangeViews, WriterIndex, tested_types
 
 log = Logger()
 
@@ -63,14 +68,23 @@ class UnservedSubscription:
 
 
 class MatchingIndex:
-    """`ports.Matcher` in memory.  `pause` yields to the reactor; `count_failure` is called for each failed topic."""
+    """`ports.Matcher` in memory.  `pause` yields to the reactor; `count_failure` is called for each failed topic.
+
+    `needs_search`: criteria may test only what their writers may search (`SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH`).
+    `has_grants`: False while authentication is off; then stored grants have no effect.
+    """
 
     def __init__(
         self,
         pause: Callable[[], Awaitable[object]] | None = None,
         count_failure: Callable[[], None] = lambda: None,
+        *,
+        needs_search: bool = False,
+        has_grants: bool = True,
     ) -> None:
         self._yield_to_reactor = pause
+        self._needs_search = needs_search
+        self._has_grants = has_grants
         self.failures = TopicFailures(count_failure)
         self._lock = DeferredLock()
         self._clear()
@@ -79,6 +93,7 @@ class MatchingIndex:
         self._epoch = -1
         self._generation = definitions().generation
         self._criteria: dict[int, Criteria] = {}
+        self._writers = WriterIndex()
         self._locations: dict[int, list[CriteriaIndex[IndexedSubscription]]] = {}
         self._by_search: dict[Kind, CriteriaIndex[IndexedSubscription]] = {}
         self._topics: TopicIndex[IndexedSubscription] = TopicIndex()
@@ -135,6 +150,7 @@ class MatchingIndex:
         stale = self._stale_subscriptions(changes)
         for number, row in enumerate(changes.subscriptions, 1):
             self._set_criteria(row.rid, None if row.resource is None else criteria_of(row.tenant, row.id, row.resource))
+            self._writers.put(row.rid, row.writers if row.resource is not None and self._has_grants else ())
             stale.add(row.rid)
             if not number % SLICE:
                 yield
@@ -179,6 +195,7 @@ class MatchingIndex:
         topic = self.topic(criteria.tenant, criteria.criteria) if criteria.topic_url else None
         try:
             queries = queries_for(criteria, topic)
+            check_criteria(self._writers.of(rid), tested_types(queries, topic), self._needs_search)
         except Problem as problem:
             text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
             log.warn(text, subscription_id=criteria.id, reason=problem.text)
@@ -212,12 +229,27 @@ class MatchingIndex:
             found.append((criteria, failing, topic is not None and topic.version_id == failing.version_id))
         return found
 
-    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> None:
-        """Problem BUSINESS_RULE when a Subscription cannot be served; `also`: topics of the same transaction."""
+    def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = (), caller: Caller = OPEN) -> None:
+        """See `ports.Matcher.check`."""
+        tested = self._tested(tenant, subscription, also)
+        if self._has_grants:
+            check_criteria((caller,), tested, self._needs_search)
+
+    def signals(self, tenant: str, subscription: Json, caller: Caller) -> Sequence[str]:
+        """See `ports.Matcher.signals`."""
+        try:
+            return list(unsearchable(caller, self._tested(tenant, subscription)))
+        except Problem:  # it is switched off, and its topic is gone
+            return ()
+
+    def _tested(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> dict[str, bool]:
+        """By resource type of its criteria, whether they test the content.  Problem BUSINESS_RULE: not served."""
         criteria = criteria_of(tenant, "", subscription)
+        topic = None
         if criteria.topic_url:
             new = next((one for one in also if one.matches_canonical(criteria.criteria)), None)
-            queries_for(criteria, new or self.topic(tenant, criteria.criteria))
+            topic = new or self.topic(tenant, criteria.criteria)
+        return tested_types(queries_for(criteria, topic), topic)
 
     def match(self, change: Change) -> list[int]:
         """rids of the subscriptions that `change` fires, in ascending order.
@@ -226,22 +258,32 @@ class MatchingIndex:
         """
         kind = change.tenant, change.version.resource_type
         found: set[int] = set()
+        views = ChangeViews(change, self._writers)
         index = self._by_search.get(kind)
         if index is not None and not change.version.deleted:
-            found.update(_matching(change, index))
+            found.update(views.visible(_matching(change, index)))
         for bucket in self._topics.triggers(kind, change):
-            found.update(self._fired_by_topic(change, bucket))
+            found.update(self._fired_by_topic(change, bucket, views))
         return sorted(found)
 
-    def _fired_by_topic(self, change: Change, bucket: TriggerBucket[IndexedSubscription]) -> Sequence[int]:
-        """rids of the topic's subscriptions with matching filters, when the trigger fires; a failure is recorded."""
-        matching = list(_matching(change, bucket.subscribers))
+    def _fired_by_topic(
+        self, change: Change, bucket: TriggerBucket[IndexedSubscription], views: ChangeViews
+    ) -> set[int]:
+        """rids of the topic's subscriptions with matching filters, when the trigger fires for all of their writers."""
+        found: set[int] = set()
+        silent: set[int] = set()
+        for seen, rids in views.by_view(_matching(change, bucket.subscribers)):
+            (found if rids and self._fires(seen, bucket, rids) else silent).update(rids)
+        return found - silent
+
+    def _fires(self, change: Change, bucket: TriggerBucket[IndexedSubscription], rids: Sequence[int]) -> bool:
+        """Whether a trigger fires; a failure is recorded for these subscriptions."""
         try:
-            return matching if matching and fires(bucket.trigger, change) else ()
+            return fires(bucket.trigger, change)
         except TriggerFailed as failed:
-            subscriptions = [self._criteria[rid] for rid in matching]
+            subscriptions = [self._criteria[rid] for rid in rids]
             self.failures.record(change.tenant, bucket.topic, failed, change.version.last_updated, subscriptions)
-            return ()
+            return False
 
 
 def _matching(change: Change, index: CriteriaIndex[IndexedSubscription]) -> Iterator[int]:

@@ -49,12 +49,12 @@ class NotificationContext:
     """The content of a notification Bundle besides its events.
 
     `kind`: handshake, heartbeat, event-notification, query-status or query-event.  `total`: number of events since the
-    subscription was created.  `includes`: included resources by event number.
+    subscription was created; None: not shown.  `includes`: included resources by event number.
     """
 
     base_url: str
     now: datetime
-    total: int
+    total: int | None
     kind: str = EVENT
     content: str = "full-resource"
     form: Form = Form.R4
@@ -107,8 +107,9 @@ def _parameters(subscription: Json, events: Sequence[Event], context: Notificati
     parameters += [
         {"name": "status", "valueCode": str(subscription.get("status"))},
         {"name": "type", "valueCode": context.kind},
-        {"name": "events-since-subscription-start", "valueString": str(context.total)},
     ]
+    if context.total is not None:
+        parameters.append({"name": "events-since-subscription-start", "valueString": str(context.total)})
     parameters += [{"name": "notification-event", "part": list(_parts(event, context))} for event in events]
     if subscription.get("error"):
         parameters.append({"name": "error", "valueCodeableConcept": {"text": subscription["error"]}})
@@ -132,8 +133,9 @@ def _status(subscription: Json, events: Sequence[Event], context: NotificationCo
         "id": str(uuid4()),
         "status": str(subscription.get("status")),
         "type": context.kind,
-        "eventsSinceSubscriptionStart": str(context.total),
     }
+    if context.total is not None:
+        status["eventsSinceSubscriptionStart"] = str(context.total)
     if events:
         status["notificationEvent"] = [_event(event, context) for event in events]
     status["subscription"] = {"reference": _url(context, _subscription_reference(subscription))}

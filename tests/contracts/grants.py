@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipf.ports import Caller, Json, SubscriptionCreator
-from ipf.ports.grants import CreatorGrants
+from ipf.ports import Caller, Json, Lookup, NewEvent, SubscriptionCreator
+from ipf.ports.grants import CreatorGrants, Writer
 from tests.contracts.resources import Writing, change
 
 ADA = Caller(
@@ -23,21 +23,27 @@ class GrantsContract(Writing):
     async def test_writers(self) -> None:
         """None without a token; each with its latest grants; after a new endpoint its writer only; by tenant."""
         rid = await self.subscribe("s1")
-        self.assertEqual(await self.grants.writers("default", "s1", 1), [])
+        self.assertEqual(await self.grants.writers("default", "s1", 1), ())
         again = replace(ADA, scopes=("system/Subscription.crus",), patient=None)
-        steps: list[tuple[Caller, bool, list[Caller]]] = [
-            (ADA, True, [ADA]),
-            (BOB, False, [ADA, BOB]),
-            (again, False, [again, BOB]),
-            (replace(ADA, client="other"), False, [again, BOB, replace(ADA, client="other")]),
-            (BOB, True, [BOB]),
+        other = replace(ADA, client="other")
+        steps: list[tuple[Caller, bool, list[Writer]]] = [
+            (ADA, True, [Writer(ADA, 0, True)]),
+            (BOB, False, [Writer(ADA, 0, True), Writer(BOB, 1)]),
+            (again, False, [Writer(again, 0, True), Writer(BOB, 1)]),
+            (other, False, [Writer(again, 0, True), Writer(BOB, 1), Writer(other, 3)]),
+            (BOB, True, [Writer(BOB, 1, True)]),
+            (ADA, True, [Writer(ADA, 5, True)]),
         ]
         for number, (who, begins, expected) in enumerate(steps, 2):
             creator = SubscriptionCreator("default", rid, who, begins)
             written = change(rid, RESOURCE, number, RESOURCE)
-            await self.write(written, subscriptions_change=True, creators=[creator])
+            await self.write(written, subscriptions_change=True, creators=[creator], events=[NewEvent(rid, 0)])
             found = await self.grants.writers("default", "s1", number) or []
             self.assertEqual(len(found), len(expected))
             self.assertEqual(set(found), set(expected))
-        for tenant, id, version in (("north", "s1", 6), ("default", "s2", 1), ("default", "s1", 5)):
+            async with self.store.transaction() as transaction:
+                await transaction.look_up(Lookup())
+                (active,) = list((await transaction.changes_since(-1)).subscriptions)
+            self.assertEqual(set(active.writers), {writer.caller for writer in expected})
+        for tenant, id, version in (("north", "s1", 7), ("default", "s2", 1), ("default", "s1", 6)):
             self.assertIsNone(await self.grants.writers(tenant, id, version))

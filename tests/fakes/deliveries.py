@@ -294,7 +294,7 @@ class MemoryDeliveryQueue:
             rid, state.id, state.status, len(stream.events), cursor.delivered, successes,
             len(cursor.attempts) - successes, last.attempted_at if last else None,
             last.succeeded if last else None, last.error if last else None, state.error, self._resource(stream),
-            state.tenant,
+            state.tenant, tuple(self._store.creators.get(rid, {}).values()),
         )  # fmt: skip
 
     async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:

@@ -22,7 +22,6 @@ from ipf.ports import (
     DEFAULT_TENANT,
     MATCH_LIMIT,
     ActiveSubscription,
-    Caller,
     Change,
     Changes,
     Event,
@@ -39,6 +38,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.grants import Writer
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import EMPTY, Entries
 from ipf.ports.predicates import AllOf, Test
@@ -66,7 +66,7 @@ class MemoryFhirStore:
         self.entries: dict[Key, Entries] = {}
         self.receipts: set[tuple[str, str]] = set()
         self.streams: dict[int, Stream] = {}
-        self.creators: dict[int, dict[tuple[str, ...], Caller]] = {}  # by rid, by who it is
+        self.creators: dict[int, dict[tuple[str, ...], Writer]] = {}  # by rid, by who it is
         self.epoch = 0
         self.parameters_epoch = 0
         self.consent_epoch = 0
@@ -278,7 +278,13 @@ class MemoryTransaction:
         """See `ports.FhirTransaction.changes_since`."""
         store = self._store
         subscriptions = [
-            ActiveSubscription(stream.state.tenant, rid, stream.state.id, self._firing(stream.state))
+            ActiveSubscription(
+                stream.state.tenant,
+                rid,
+                stream.state.id,
+                self._firing(stream.state),
+                tuple(writer.caller for writer in store.creators.get(rid, {}).values()),
+            )
             for rid, stream in sorted(store.streams.items())
             if stream.epoch > since
         ]
@@ -331,10 +337,12 @@ class MemoryTransaction:
         for topic in writes.topics:
             store.topics[topic.rid] = topic, store.epoch
         for one in writes.creators:
-            if one.begins:
-                store.creators.pop(one.rid, None)
             who = one.caller.issuer, one.caller.subject, one.caller.client
-            store.creators.setdefault(one.rid, {})[who] = one.caller
+            stream = store.streams.get(one.rid)
+            known = store.creators.get(one.rid, {})
+            earlier = known.get(who, Writer(one.caller, len(stream.events) if stream is not None else 0))
+            store.creators[one.rid] = {} if one.begins else known
+            store.creators[one.rid][who] = Writer(one.caller, earlier.since, earlier.owns or one.begins)
         store.reindex += writes.reindex
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)

@@ -257,7 +257,9 @@ class ChannelFlowTests(TestCase):
             return bool(self.found["status"] == "error")
 
         await self.until(failed)
-        self.assertRegex(self.found["error"], r"event 1 failed 3 times since 20..-..-..T..:..:..Z: HTTP status 503")
+        self.assertRegex(
+            self.found["error"], r"a notification failed 3 times since 20..-..-..T..:..:..Z: HTTP status 503"
+        )
         await self.patient("b")
         self.hook.status = 200
         self.hook.requests.clear()

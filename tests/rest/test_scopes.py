@@ -368,7 +368,8 @@ class ScopeSuite(Suite):
     async def writers(self, id: str) -> list[Caller]:
         """As the store keeps them."""
         version = await self.world.repository.store.read("default", "Subscription", id)
-        return list(await self.grants().writers("default", id, version.version_id if version else 0) or ())
+        found = await self.grants().writers("default", id, version.version_id if version else 0)
+        return [writer.caller for writer in found or ()]
 
     def grants(self) -> CreatorGrants:
         """Of the store."""

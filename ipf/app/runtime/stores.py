@@ -120,7 +120,12 @@ async def open_stores(
         PostgresDeliveryQueue(fhir_database),
         PostgresUnmappedCodes(inbox_database),
         PostgresIdentityConflicts(inbox_database),
-        MatchingIndex(partial(deferLater, reactor, 0.0), metrics.topic_failed),
+        MatchingIndex(
+            partial(deferLater, reactor, 0.0),
+            metrics.topic_failed,
+            needs_search=settings.criteria_need_search,
+            has_grants=settings.auth_enabled,
+        ),
         spans,
     )
 

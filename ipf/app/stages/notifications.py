@@ -39,7 +39,8 @@ def start_notifications(
     settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
 ) -> WebsocketNotifier:
     """Start activation, delivery and websockets.  Returns the hub that websocket clients connect to."""
-    compose, authorization_filter = _composer(settings, stores)
+    compose, authorization = _composer(settings, stores)
+    authorization_filter = authorization.authorization_filter if authorization is not None else None
     channels = open_notification_channels(settings, stores, reactor)
     _start_activation(settings, stores, channels, compose, reactor, stack)
     _start_delivery(settings, stores, channels, compose, authorization_filter, reactor, stack)
@@ -52,6 +53,7 @@ def start_notifications(
         now,
         poll_seconds=settings.worker_poll_ms / 1000,
         authorization_filter=authorization_filter,
+        numbered_from=authorization.numbered_from if authorization is not None else None,
     )
     sockets.start()
     stack.push_async_callback(sockets.stop, settings.stop_seconds)
@@ -59,13 +61,13 @@ def start_notifications(
     return sockets
 
 
-def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, AuthorizationFilter | None]:
+def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Authorization | None]:
     """What composes notifications; with bearer tokens, only from resources that the subscriber may read."""
     compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
     if not settings.auth_enabled:
         return compose, None
-    authorization = Authorization(PostgresGrants(stores.fhir_database), compose)
-    return authorization, authorization.authorization_filter
+    authorization = Authorization(PostgresGrants(stores.fhir_database), compose, stores.fhir.read_version)
+    return authorization, authorization
 
 
 def open_notification_channels(settings: Settings, stores: OpenedStores, reactor: Any) -> Channels:

@@ -1,38 +1,36 @@
 """Authorization of notifications: each event is checked against the grants of all writers of the Subscription.
 
-An event outside the limits of a scope (another patient, another category) is skipped.  An event of a resource type
-without any scope is sent without content: to register, a client needs only `Subscription.crus` (interface specification
-"FHIR surface" 3), and "a notification is a signal to refresh".  A Subscription written without authentication has no
-writers; its notifications are not limited.
+Events are matched within the grants that the writers had then (`subscriptions/writers.py`).  Here the grants of now are
+checked: an event outside the limits of a scope (another patient, another category) is skipped.  An event of a resource
+type without any scope is sent without content: to register, a client needs only `Subscription.crus` (interface
+specification "FHIR surface" 3), and "a notification is a signal to refresh".  A Subscription written without
+authentication has no writers; its notifications are not limited.
 
 Several clients may write one Subscription, but its endpoint belongs to one of them.  Therefore the grants of all
 clients that wrote the Subscription since the endpoint was set apply.  A websocket client counts as one of them.
+
+An endpoint of a client that sees only a part of a type counts from the event after which the client took it over: it
+gets no earlier events, and its first one has number 1.
 
 Grants are cached per version of a Subscription.  A lease of an older version is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Compose, Event, Json, Lease, Notification, Terms, Version
-from ipf.ports.grants import CreatorGrants
-from ipf.security.access import may_see, permit
+from ipf.ports.grants import CreatorGrants, Writer
+from ipf.security.access import may_hide
+from ipf.security.event_access import Decision, decide, endpoint_from, numbered_from
 
 _MAX_CACHED = 20_000
+_WEBSOCKET = "websocket"
 
-CachedWriters = tuple[str, Sequence[Caller]]
-
-
-class Decision(Enum):
-    """How one event is handled."""
-
-    SEND = "send"
-    WITHOUT_CONTENT = "signal"
-    SKIP = "skip"
+ReadVersion = Callable[[str, str, str, int], Awaitable[Version | None]]
+"""One version of (tenant, resource type, id, version_id)."""
 
 
 class SubscriptionChanged(Problem):
@@ -42,31 +40,34 @@ class SubscriptionChanged(Problem):
         super().__init__(Category.CONFLICT, text)
 
 
-def decide(caller: Caller, event: Event) -> Decision:
-    """One event against the grants of one caller."""
-    if caller.is_unlimited:
-        return Decision.SEND
-    kind = event.resource_type
-    if permit(caller, kind, "r") is None and permit(caller, kind, "s") is None:
-        return Decision.WITHOUT_CONTENT
-    version = Version(0, kind, event.id, event.version_id, event.occurred_at, event.body, not event.body)
-    return Decision.SEND if may_see(caller, version) else Decision.SKIP
-
-
 class Authorization:
     """`ports.Compose` around another one, and the filter of events before they are sent."""
 
-    def __init__(self, grants: CreatorGrants, compose: Compose) -> None:
+    def __init__(self, grants: CreatorGrants, compose: Compose, read_version: ReadVersion) -> None:
         self._grants = grants
         self._compose = compose
-        self._cache: dict[tuple[str, str], CachedWriters] = {}
+        self._read_version = read_version
+        self._cache: dict[tuple[str, str], tuple[str, Sequence[Writer]]] = {}
 
     async def authorization_filter(self, lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
         """The events that the subscriber may receive.  Raises SubscriptionChanged, StoreUnreachable."""
-        callers = await self._limiting_callers(lease)
+        writers = await self._writers(lease)
+        callers = _limiting(writers, lease)
         if not callers:
             return events
-        return [event for event in events if all(decide(one, event) is not Decision.SKIP for one in callers)]
+        first = self._first(lease, writers)
+        found = []
+        for event in events:
+            if event.number <= first:
+                continue
+            event = await self._with_last_body(lease.tenant, event, callers)
+            if all(decide(one, event) is not Decision.SKIP for one in callers):
+                found.append(event)
+        return found
+
+    async def numbered_from(self, lease: Lease, caller: Caller) -> int | None:
+        """See `security.event_access.numbered_from`.  Raises SubscriptionChanged, StoreUnreachable."""
+        return numbered_from(caller, await self._writers(lease)) if may_hide(caller) else 0
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""
@@ -74,10 +75,14 @@ class Authorization:
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`; without content when the content of one event is not allowed."""
-        callers = await self._limiting_callers(lease)
+        writers = await self._writers(lease)
+        callers = _limiting(writers, lease)
         if not callers:
             return await self._compose.events(lease, events)
-        lease = replace(lease, callers=callers)
+        first = self._first(lease, writers)
+        if first:
+            events = [replace(event, number=event.number - first) for event in events]
+        lease = replace(_counted(lease, first), callers=callers)
         if any(decide(one, event) is not Decision.SEND for one in callers for event in events):
             lease = replace(lease, resource=without_payload(lease.resource))
             events = [replace(event, body=b"") for event in events]
@@ -85,17 +90,25 @@ class Authorization:
 
     async def heartbeat(self, lease: Lease) -> Notification:
         """See `ports.Compose.heartbeat`."""
-        return await self._compose.heartbeat(lease)
+        return await self._compose.heartbeat(_counted(lease, self._first(lease, await self._writers(lease))))
 
     async def handshake(self, lease: Lease) -> Notification:
         """See `ports.Compose.handshake`."""
-        return await self._compose.handshake(lease)
+        return await self._compose.handshake(_counted(lease, self._first(lease, await self._writers(lease))))
 
-    async def _limiting_callers(self, lease: Lease) -> list[Caller]:
-        """The callers with limited grants that apply to the lease."""
-        return [one for one in (*await self._writers(lease), *lease.callers) if not one.is_unlimited]
+    def _first(self, lease: Lease, writers: Sequence[Writer]) -> int:
+        """The number before the first event of the endpoint; 0 for a websocket, which numbers for each client."""
+        first = endpoint_from(writers)
+        return 0 if not first or self._compose.terms(lease.resource).channel_type == _WEBSOCKET else first
 
-    async def _writers(self, lease: Lease) -> Sequence[Caller]:
+    async def _with_last_body(self, tenant: str, event: Event, callers: Sequence[Caller]) -> Event:
+        """A deletion with the version before it, when somebody may learn only of a part of the type."""
+        if event.body or event.last_body or event.version_id < 2 or not any(may_hide(one) for one in callers):
+            return event
+        last = await self._read_version(tenant, event.resource_type, event.id, event.version_id - 1)
+        return event if last is None else replace(event, last_body=last.body)
+
+    async def _writers(self, lease: Lease) -> Sequence[Writer]:
         key, version = (lease.tenant, lease.subscription_id), str(lease.resource["meta"]["versionId"])
         cached = self._cache.get(key)
         if cached is not None and cached[0] == version:
@@ -110,6 +123,16 @@ class Authorization:
 
 
 _: type[Compose] = Authorization
+
+
+def _limiting(writers: Sequence[Writer], lease: Lease) -> list[Caller]:
+    """The callers with limited grants that apply to the lease."""
+    return [one for one in (*(writer.caller for writer in writers), *lease.callers) if not one.is_unlimited]
+
+
+def _counted(lease: Lease, first: int) -> Lease:
+    """The lease with the number of the events after `first`."""
+    return replace(lease, last_event_number=max(0, lease.last_event_number - first)) if first else lease
 
 
 def without_payload(subscription: Json) -> Json:

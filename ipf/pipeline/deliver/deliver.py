@@ -375,7 +375,7 @@ class Deliver:
         the status is written, after which all attempts are made again.
         """
         tenant, subscription_id = run.lease.tenant, run.lease.subscription_id
-        text = f"event {events[0].number} {what}" if events else f"a heartbeat {what}"
+        text = f"a notification {what}" if events else f"a heartbeat {what}"  # without a number: others read it
         await self._persist(run, partial(self._set_status, tenant, subscription_id, "error", text))
         line = event_line("subscription_error", subscription_id=subscription_id, last_error=text)
         log.warn(line, correlation_id=correlation_of(events))

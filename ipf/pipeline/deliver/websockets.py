@@ -11,13 +11,17 @@ then notification Bundles until the token expires (`bound <id>` and pings for a 
 grants of the subscription's writers and of the client both apply: a token that may only read Subscriptions gives no
 access to patient data.
 
+The numbers of events are those of the subscription, except for a client from which single resources may be hidden: it
+gets the numbers 1, 2, 3 ... of what it is sent, and no heartbeat tells it of anything else.  A client that wrote the
+subscription with the same grants begins with the number of events since then.
+
 Crash: the cursor in the row is durable.  A client that lost its connection reads missed events with `$events`; the
 contract has no replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -50,7 +54,7 @@ from ipf.ports import (
     WebsocketHub,
 )
 from ipf.ports.delivery import AuthorizationFilter
-from ipf.security.access import may_hold
+from ipf.security.access import may_hide, may_hold
 from ipf.telemetry import metrics
 
 log = Logger()
@@ -61,12 +65,31 @@ MAX_AGE_SECONDS = 1.0
 UNDELIVERED = "no client accepted the notification"
 
 
-@dataclass(frozen=True, slots=True)
+NumberedFrom = Callable[[Lease, Caller], Awaitable[int | None]]
+"""See `Authorization.numbered_from`."""
+
+
+@dataclass(slots=True)
 class ClientBinding:
-    """The binding of one client to one subscription.  `by_token`: it gets Bundles without `ping`."""
+    """The binding of one client to one subscription.  `by_token`: it gets Bundles without `ping`.
+
+    `sent_at`: time of its newest notification.  `count`: the number of its newest event; None = the number that the
+    event has in the subscription.
+    """
 
     session: Session
+    sent_at: float
     by_token: bool = False
+    count: int | None = None
+
+    @property
+    def audience(self) -> Audience:
+        """Clients of one audience get the same notifications."""
+        return self.session.caller, self.count
+
+
+Audience = tuple[Caller, int | None]
+"""Whose grants apply, and the number of the newest event as in `ClientBinding.count`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +100,6 @@ class BoundSubscription:
     terms: Terms
     last_number: int
     read_at: float
-    sent_at: float
     clients: dict[WebsocketClient, ClientBinding] = field(default_factory=dict)
 
 
@@ -95,11 +117,13 @@ class WebsocketNotifier:
         *,
         poll_seconds: float = 1.0,
         authorization_filter: AuthorizationFilter | None = None,
+        numbered_from: NumberedFrom | None = None,
     ) -> None:
         self._queue = queue
         self._tokens = tokens
         self._compose = compose
         self._authorization_filter = authorization_filter
+        self._numbered_from = numbered_from
         self._clock = clock
         self._now = now
         self._subscriptions: dict[int, BoundSubscription] = {}
@@ -133,7 +157,7 @@ class WebsocketNotifier:
             raise Problem(Category.UNAUTHORIZED, "the token of this connection has expired")
         if lease is None or not session.may_read(lease.resource):
             raise Problem(Category.NOT_FOUND, "there is no websocket subscription with this id")
-        self._add_client(client, lease, ClientBinding(session))
+        self._add_client(client, lease, session, await self._hidden(lease, session.caller))
 
     async def bind_with_token(self, client: WebsocketClient, token: str) -> TokenBinding:
         """See `ports.WebsocketHub.bind_with_token`."""
@@ -154,24 +178,36 @@ class WebsocketNotifier:
             lease = await self._queue.websocket_subscription(session.tenant, subscription_id)
             if lease is None or not session.may_read(lease.resource):
                 return False
+            hidden = await self._hidden(lease, session.caller)
             if not self._compose.terms(lease.resource).is_topic:  # there are no Bundles without a topic
                 client.send([f"bound {lease.subscription_id}".encode()])
-                self._add_client(client, lease, ClientBinding(session))
+                self._add_client(client, lease, session, hidden)
                 return True
-            handshake = await self._compose.handshake(lease)
+            seen = lease.last_event_number - (hidden or 0)
+            handshake = await self._compose.handshake(replace(lease, last_event_number=seen))
             subscription = self._subscriptions.get(lease.subscription_rid)
             if subscription is None or subscription.last_number <= lease.last_event_number:
                 client.send([handshake.body or b""])
-                self._add_client(client, lease, ClientBinding(session, by_token=True))
+                self._add_client(client, lease, session, hidden, by_token=True)
                 return True
 
-    def _add_client(self, client: WebsocketClient, lease: Lease, binding: ClientBinding) -> None:
+    async def _hidden(self, lease: Lease, caller: Caller) -> int | None:
+        """How many of the events until now do not count for the client; None = its numbers are the stored ones."""
+        if self._numbered_from is None or not may_hide(caller):
+            return None
+        first = await self._numbered_from(lease, caller)
+        return lease.last_event_number if first is None else min(first, lease.last_event_number)
+
+    def _add_client(
+        self, client: WebsocketClient, lease: Lease, session: Session, hidden: int | None, by_token: bool = False
+    ) -> None:
         rid, now = lease.subscription_rid, self._clock.seconds()
         subscription = self._subscriptions.get(rid)
         if subscription is None:
             terms = self._compose.terms(lease.resource)
-            subscription = self._subscriptions[rid] = BoundSubscription(lease, terms, lease.last_event_number, now, now)
-        subscription.clients[client] = binding
+            subscription = self._subscriptions[rid] = BoundSubscription(lease, terms, lease.last_event_number, now)
+        count = None if hidden is None else max(0, subscription.last_number - hidden)
+        subscription.clients[client] = ClientBinding(session, now, by_token, count)
         self._by_client.setdefault(client, set()).add(rid)
 
     def leave(self, client: WebsocketClient) -> None:
@@ -264,45 +300,52 @@ class WebsocketNotifier:
         return True
 
     async def _send(self, subscription: BoundSubscription, events: Sequence[Event]) -> None:
-        """Send events, or a heartbeat, to every authorized client."""
+        """Send events to every authorized client, or a heartbeat to those for which one is due."""
         attempted_at, began = self._now(), self._clock.seconds()
         try:
-            compose, lease = self._compose, subscription.lease
-            notification = await (compose.events(lease, events) if events else compose.heartbeat(lease))
-            by_caller = await self._for_limited_callers(subscription, events)
+            notifications = await self._notifications(subscription, events)
         except Problem as problem:
             self._add_attempt(subscription, events, attempted_at, Delivered(None, 0, problem.text))
             return
-        results = [
-            client.send(_texts(notified, binding))
-            for client, binding in self._authorized_clients(subscription, events)
-            if (notified := by_caller.get(binding.session.caller, notification)) is not None
-        ]
+        results = []
+        for client, binding in self._authorized_clients(subscription, events):
+            made = notifications[binding.audience]
+            if made:
+                results.append(client.send([text for one in made for text in _texts(one, binding)]))
+                binding.sent_at = self._clock.seconds()
+                if binding.count is not None and events:
+                    binding.count += len(made)
         if not results:
             return
         done = any(results)
         duration_ms = round((self._clock.seconds() - began) * 1000)
         delivered = Delivered(None, duration_ms, None if done else UNDELIVERED, is_done=done)
         metrics.notification_sent(done, duration_ms / 1000)
-        subscription.sent_at = self._clock.seconds()
         self._add_attempt(subscription, events, attempted_at, delivered)
 
-    async def _for_limited_callers(
+    async def _notifications(
         self, subscription: BoundSubscription, events: Sequence[Event]
-    ) -> dict[Caller, Notification | None]:
-        """The notifications of clients with limited grants; None: nothing to send."""
-        found: dict[Caller, Notification | None] = {}
-        authorization_filter = self._authorization_filter
-        if not events or authorization_filter is None:
-            return found
-        while callers := {binding.session.caller for binding in subscription.clients.values()} - found.keys():
-            limited = [one for one in callers if not one.is_unlimited]
-            if not limited:
-                break
-            for caller in limited:  # further clients may bind in the meantime
-                lease = replace(subscription.lease, callers=(caller,))
-                notified = await authorization_filter(lease, events)
-                found[caller] = await self._compose.events(lease, notified) if notified else None
+    ) -> dict[Audience, Sequence[Notification]]:
+        """The notifications for each audience, or its heartbeat."""
+        found: dict[Audience, Sequence[Notification]] = {}
+        while (
+            missing := {
+                binding.audience
+                for binding in subscription.clients.values()
+                if events or self._is_heartbeat_due(subscription, binding)
+            }
+            - found.keys()
+        ):
+            for caller, count in missing:  # further clients may bind in the meantime
+                lease = subscription.lease if count is None else replace(subscription.lease, last_event_number=count)
+                if not events:
+                    found[caller, count] = [await self._compose.heartbeat(lease)]
+                    continue
+                allowed = events
+                if self._authorization_filter is not None and not caller.is_unlimited:
+                    lease = replace(lease, callers=(caller,))
+                    allowed = await self._authorization_filter(lease, events)
+                found[caller, count] = [await self._compose.events(lease, one) for one in _parts(allowed, count)]
         return found
 
     def _add_attempt(
@@ -321,16 +364,28 @@ class WebsocketNotifier:
                 self._expire(subscription, client)
             elif not session.may_read(subscription.lease.resource):
                 self._unbind(subscription.lease.subscription_rid, client)
-            elif events or binding.by_token:
+            elif events or self._is_heartbeat_due(subscription, binding):
                 yield client, binding
 
     async def _heartbeats(self) -> None:
-        now = self._clock.seconds()
         for subscription in list(self._subscriptions.values()):
-            period = subscription.terms.heartbeat_seconds
-            if period is not None and now - subscription.sent_at >= period and await self._refresh(subscription):
+            due = [one for one in subscription.clients.values() if self._is_heartbeat_due(subscription, one)]
+            if due and await self._refresh(subscription):
                 await self._send(subscription, ())
-                subscription.sent_at = now
+
+    def _is_heartbeat_due(self, subscription: BoundSubscription, binding: ClientBinding) -> bool:
+        period = subscription.terms.heartbeat_seconds
+        return binding.by_token and period is not None and self._clock.seconds() - binding.sent_at >= period
+
+
+def _parts(events: Sequence[Event], count: int | None) -> Iterator[Sequence[Event]]:
+    """The events of each notification.  With an own `count` one each: others would tell where hidden events are."""
+    if count is None:
+        if events:
+            yield events
+        return
+    for number, event in enumerate(events, count + 1):
+        yield [replace(event, number=number)]
 
 
 def _texts(notification: Notification, binding: ClientBinding) -> list[bytes]:

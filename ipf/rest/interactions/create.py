@@ -25,5 +25,5 @@ async def create(request: Request, repository: Repository) -> Answer:
         query = condition(resource_type, parameters(search.rpartition("?")[2]))
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(unit_for(request, entry), is_large=len(request.body) >= LARGE_BODY)
-    answer = write_response(result.entries[0], request, await repository.warnings_of(result.entries[0]))
+    answer = write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller))
     return with_sent_secrets(answer, sent, repository)

@@ -51,7 +51,8 @@ async def _store(entry: Entry, request: Request, repository: Repository) -> Answ
     unit = unit_for(request, entry)
     result = await repository.commit_one(unit, is_large=True)  # what a patch costs depends on what is stored
     return without_body(
-        write_response(result.entries[0], request, await repository.warnings_of(result.entries[0])), request
+        write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller)),
+        request,
     )
 
 

@@ -205,7 +205,7 @@ class _BundleWork:
         version, form = result.version, preference(self.request, "return")
         if version is None or version.deleted:
             return ResponseEntry(_status(result.status), etag=etag(version) if version else None)
-        findings = self.repository.warnings(result)
+        findings = self.repository.warnings(result, self.request.caller)
         reported = form == "OperationOutcome" or findings
         has_body = form == "representation" and visible([version], self.request.caller)
         return ResponseEntry(

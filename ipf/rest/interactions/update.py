@@ -40,4 +40,4 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
     unit = unit_for(request, entry)
     result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
-    return write_response(result.entries[0], request, await repository.warnings_of(result.entries[0]))
+    return write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller))

@@ -5,7 +5,8 @@ look back (default 7) and the number of `examples`.  It is checked as at registr
 Output: Parameters with the count, the count by day, and examples.
 
 The versions of the resource types are read in pages, newest first, at most `MOST_VERSIONS`.  When there are more,
-`complete` is false and `from` is the time of the oldest examined version.  An operation of this server.
+`complete` is false and `from` is the time of the oldest examined version.  For a caller that sees only a part of a type
+only the versions count that it sees, and each change is evaluated as it sees it.  An operation of this server.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ipf.rest.write.commit import refresh
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import searchable, visible
 from ipf.rest.write.repository import Repository
+from ipf.security.access import may_hide
+from ipf.security.event_access import View, as_create, view_of
 from ipf.subscriptions.dry_run import DryRun
 from ipf.subscriptions.guide import topic_url
 
@@ -62,6 +65,7 @@ async def dry_run(request: Request, repository: Repository) -> Answer:
     topic = repository.matcher.topic(request.tenant, canonical) if canonical is not None else None
     candidate = DryRun(request.tenant, subscription, topic)
     searchable(request.caller, candidate.resource_types, candidate.resource_types)
+    repository.matcher.check(request.tenant, subscription, caller=request.caller)
     until = repository.clock()
     since = until - timedelta(days=days)
     result = _Result()
@@ -102,21 +106,37 @@ async def _scan(
 ) -> None:
     """Evaluate every version of a resource type since `since`, newest first."""
     cursor: HistoryCursor | None = None
+    is_narrow = may_hide(request.caller)
     while True:
         page = await repository.histories.page(request.tenant, name, PAGE, since, cursor)
         for version in page:
-            change = await _change(version, request.tenant, candidate, repository)
-            if change is not None and candidate.fires(change) and visible([version], request.caller):
+            change = await _seen_change(version, request, candidate, repository)
+            if change is None and is_narrow:
+                continue
+            result.examined += 1
+            if change is not None and candidate.fires(change):
                 result.days[version.last_updated.date().isoformat()] += 1
                 if len(result.examples) < limit:
                     result.examples.append(version)
-        result.examined += len(page)
+            if result.examined >= MOST_VERSIONS and version is not page[-1]:
+                result.complete, result.oldest = False, version.last_updated
+                return
         if len(page) < PAGE:
             return
         cursor = HistoryCursor.of(page[-1])
-        if result.examined >= MOST_VERSIONS:
-            result.complete, result.oldest = False, page[-1].last_updated
-            return
+
+
+async def _seen_change(version: Version, request: Request, candidate: DryRun, repository: Repository) -> Change | None:
+    """The change of a version as the caller sees it; None when it is hidden, or cannot fire."""
+    caller = request.caller
+    is_narrow = may_hide(caller)
+    if not (is_narrow and version.deleted) and not visible([version], caller):
+        return None
+    change = await _change(version, request.tenant, candidate, repository)
+    view = View.HIDDEN if change is None else view_of(caller, change)
+    if change is None or view is View.HIDDEN:
+        return None
+    return as_create(change) if view is View.CREATE else change
 
 
 async def _change(version: Version, tenant: str, candidate: DryRun, repository: Repository) -> Change | None:

@@ -6,6 +6,7 @@ Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0 (`$resend`: 1.2), Op
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -13,13 +14,13 @@ from uuid import uuid4
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
-from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
+from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.http.outcome import success
 from ipf.rest.operations.notification_includes import included_resources
-from ipf.rest.write.permission import visible
 from ipf.rest.write.repository import Repository
-from ipf.security.access import may_hold
+from ipf.security.access import Unauthorized, may_hide, may_hold
+from ipf.security.event_access import Decision, decide, numbered_from
 from ipf.subscriptions.guide import CONTENTS
 from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, status_of
 from ipf.subscriptions.status import STATUSES
@@ -50,7 +51,7 @@ async def status(request: Request, repository: Repository) -> Answer:
     entries: list[Json] = []
     for one in found:
         content = terms_of(one.resource).content
-        context = NotificationContext(request.base_url, now, one.last_event_number, "query-status", content)
+        context = NotificationContext(request.base_url, now, _total(one, request.caller), "query-status", content)
         resource = {**one.resource, "status": one.status}
         entries.append({"fullUrl": f"urn:uuid:{uuid4()}", "resource": status_of(resource, (), context),
                         "search": {"mode": "match"}})  # fmt: skip
@@ -69,27 +70,47 @@ async def events(request: Request, repository: Repository) -> Answer:
     content = arguments.text("content") or terms_of(health.resource).content
     if content not in CONTENTS:
         raise Problem(Category.VALUE, f"content must be one of {', '.join(CONTENTS)}", "content")
-    until = _MAX_NUMBER if last is None else last
-    read = await queue.event_range(request.tenant, health.id, first or 1, until, MOST_EVENTS)
-    visible_events = read if content == "empty" else _visible(read, request)
+    before = _numbered_from(health, request.caller)
+    until = _MAX_NUMBER if last is None else min(last, _MAX_NUMBER - before) + before
+    read = await queue.event_range(request.tenant, health.id, (first or 1) + before, until, MOST_EVENTS)
+    is_narrow = may_hide(request.caller)
+    visible_events = await _visible(read, request, repository) if is_narrow or content != "empty" else read
+    visible_events = [replace(event, number=event.number - before) for event in visible_events]
     lease = Lease(request.tenant, health.rid, health.id, 0, repository.clock(), health.resource, 0, None,
                   callers=(request.caller,))  # fmt: skip
     includes = await included_resources(lease, visible_events, repository.store, repository.matcher, request.base_url)
     resource = {**health.resource, "status": health.status}
-    now, total = repository.clock(), health.last_event_number
+    now, total = repository.clock(), health.last_event_number - before
     context = NotificationContext(request.base_url, now, total, "query-event", content, Form.R4, includes)
     return Answer(200, bundle(resource, visible_events, context))
 
 
-def _visible(read: Sequence[Event], request: Request) -> list[Event]:
-    """The events with a resource that the caller may see."""
-    if request.caller.is_unlimited:
-        return list(read)
-    versions = [
-        Version(number, one.resource_type, one.id, one.version_id, one.occurred_at, one.body, one.method == "DELETE")
-        for number, one in enumerate(read)
-    ]
-    return [read[version.rid] for version in visible(versions, request.caller)]
+async def _visible(read: Sequence[Event], request: Request, repository: Repository) -> list[Event]:
+    """The events with a resource that the caller may see; of a deletion, the version before."""
+    caller, found = request.caller, []
+    for event in read:
+        if event.method == "DELETE" and event.version_id > 1 and may_hide(caller):
+            named = event.resource_type, event.id, event.version_id - 1
+            last = await repository.store.read_version(request.tenant, *named)
+            event = event if last is None else replace(event, last_body=last.body)
+        if decide(caller, event) is Decision.SEND:
+            found.append(event)
+    return found
+
+
+def _total(health: SubscriptionHealth, caller: Caller) -> int | None:
+    """The number of events as the caller counts them; None when the count would tell of hidden ones."""
+    before = numbered_from(caller, health.writers)
+    return None if before is None else health.last_event_number - before
+
+
+def _numbered_from(health: SubscriptionHealth, caller: Caller) -> int:
+    """The number before the caller's first event.  Problem UNAUTHORIZED: numbers would tell of hidden ones."""
+    before = numbered_from(caller, health.writers)
+    if before is None:
+        text = "the events of this Subscription are counted within other grants than those of the token"
+        raise Unauthorized(text, 'error="insufficient_scope"')
+    return before
 
 
 async def resend(request: Request, repository: Repository) -> Answer:
@@ -101,14 +122,15 @@ async def resend(request: Request, repository: Repository) -> Answer:
     first, last = arguments.number("eventsSinceNumber"), arguments.number("eventsUntilNumber")
     queue = _queue(request, repository)
     health = await _one(request, queue, "u")
-    if not first or first > health.last_event_number:
-        text = f"eventsSinceNumber must be a number from 1 to {health.last_event_number}"
-        raise Problem(Category.VALUE, text, "eventsSinceNumber")
+    before = _numbered_from(health, request.caller)
+    newest = health.last_event_number - before
+    if not first or first > newest:
+        raise Problem(Category.VALUE, f"eventsSinceNumber must be a number from 1 to {newest}", "eventsSinceNumber")
     if last is None:
-        last = health.last_event_number
+        last = newest
     elif last < first:
         raise Problem(Category.VALUE, "eventsUntilNumber must not be less than eventsSinceNumber", "eventsUntilNumber")
-    due = await queue.resend(request.tenant, health.id, first, last)
+    due = await queue.resend(request.tenant, health.id, first + before, min(last, newest) + before)
     if due is None:
         kind = terms_of(health.resource).channel_type
         text = f"$resend requires status active and no websocket; this is {health.status}, {kind}: use $events"

@@ -16,7 +16,9 @@ from ipf.fhir.topics.unsupported import unsupported_in
 from ipf.fhir.validation import Finding
 from ipf.ports import (
     DEFAULT_TENANT,
+    OPEN,
     BindingTokens,
+    Caller,
     Clock,
     DeliveryQueue,
     FhirStore,
@@ -40,6 +42,8 @@ from ipf.security.vault import Vault
 from ipf.subscriptions.policy import ChannelPolicy
 
 T = TypeVar("T")
+
+SIGNALS = "the token's scopes do not allow to search {0}: each notification tells that a {0} meets the criteria"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,21 @@ class Repository:
         """Whether writes are validated, which is done in a thread: a value set may have to be expanded for it."""
         return self.conformance is not None and self.conformance.mode != OFF
 
-    def warnings(self, result: EntryResult) -> list[Finding]:
-        """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation."""
+    def warnings(self, result: EntryResult, caller: Caller = OPEN) -> list[Finding]:
+        """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation.
+
+        Of a Subscription also what its writer `caller` learns without the right to search.
+        """
+        return self._signals(result, caller) + self._findings(result)
+
+    async def warnings_of(self, result: EntryResult, caller: Caller) -> list[Finding]:
+        """`warnings`, in a thread where validation may find some."""
+        if not self.validates:
+            return self.warnings(result, caller)
+        found: list[Finding] = await self.run_in_thread(lambda: self._findings(result))
+        return self._signals(result, caller) + found
+
+    def _findings(self, result: EntryResult) -> list[Finding]:
         version = result.version
         if version is None:
             return []
@@ -110,12 +127,12 @@ class Repository:
             found += [Finding("warning", "not-supported", reason, place) for place, reason in parts]
         return found + (self.conformance.warnings(version, self.tenant) if self.conformance is not None else [])
 
-    async def warnings_of(self, result: EntryResult) -> list[Finding]:
-        """`warnings`, in a thread where validation may find some."""
-        if not self.validates:
-            return self.warnings(result)
-        found: list[Finding] = await self.run_in_thread(lambda: self.warnings(result))
-        return found
+    def _signals(self, result: EntryResult, caller: Caller) -> list[Finding]:
+        version = result.version
+        if version is None or version.deleted or version.resource_type != "Subscription" or caller.is_unlimited:
+            return []
+        names = self.matcher.signals(self.tenant, loads(version.body), caller)
+        return [Finding("warning", "security", SIGNALS.format(name), "Subscription.criteria") for name in names]
 
     async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
         """Store one unit; raises its Problem.  `is_large`: its entries are few but large."""

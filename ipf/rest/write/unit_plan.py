@@ -326,7 +326,7 @@ class UnitPlan:
         topics = [topic_in(one.entry.resource) for one in self._pending.values() if one.key[1] in TOPIC_TYPES]
         new = [read_topic(one) for one in topics if one is not None and is_served(one)]
         try:
-            matcher.check(self.unit.tenant, resource, new)
+            matcher.check(self.unit.tenant, resource, new, self.unit.caller)
         except Problem as problem:
             place = pending.entry.place
             raise (problem if place is None else problem.inside(place)) from problem

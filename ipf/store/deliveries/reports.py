@@ -7,10 +7,11 @@ from ipf.ports import Attempt, AttemptPage, SubscriptionHealth
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement
+from ipf.store.postgres.writers import WRITERS_OF, writers_in
 
 _HEALTH = f"""
 SELECT s.rid, s.id, s.status, s.last_event_number, s.delivered_number, s.success_count, s.failure_count,
-       s.last_attempt_at, s.last_attempt_succeeded, s.last_error, s.error, v.body, p.name
+       s.last_attempt_at, s.last_attempt_succeeded, s.last_error, s.error, v.body, p.name, {WRITERS_OF}
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE s.status <> 'deleted' AND """
@@ -73,4 +74,5 @@ def _attempt(row: Row) -> Attempt:
 
 
 def _health(row: Row) -> SubscriptionHealth:
-    return SubscriptionHealth(*[*row[:-2], loads(row[-2]), row[-1]])
+    *counters, body, tenant, writers = row
+    return SubscriptionHealth(*[*counters, loads(body), tenant, writers_in(writers)])

@@ -57,6 +57,7 @@ from ipf.store.postgres.lookup import (
 )
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
+from ipf.store.postgres.writers import WRITERS_OF, writers_in
 from ipf.store.resources import consents, exports, grants, history, integrity, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.search_run import Search
@@ -84,29 +85,30 @@ HISTORY = Statement(
     f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id < $4 ORDER BY v.version_id DESC LIMIT $5",
 )
 NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
-# Changes after the epoch $1: subscriptions, topics, and all search parameters when one changed.  A subscription or
-# topic without a body fires no longer; a first reading ($1 < 0) skips those.
+# Changes after the epoch $1: subscriptions with their writers, topics, and all search parameters when one changed.  A
+# subscription or topic without a body fires no longer; a first reading ($1 < 0) skips those.
 CHANGES = Statement(
     "fhir_changes",
     "bigint, smallint",
     f"""
 SELECT 0, p.name, s.rid, s.id,
-       CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END
+       CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END,
+       {WRITERS_OF}
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
 WHERE s.epoch > $1 AND ($1 >= 0 OR s.status IN ('requested', 'active', 'error'))
 UNION ALL
-SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END
+SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END, NULL
 FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
 JOIN resources r ON r.rid = t.rid {CURRENT_VERSION}
 WHERE t.epoch > $1 AND ($1 >= 0 OR t.served)
 UNION ALL
-SELECT 2, '', r.rid, r.id, v.body
+SELECT 2, '', r.rid, r.id, v.body, NULL
 FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
 WHERE r.partition_id = $2 AND r.resource_type = 'SearchParameter' AND NOT r.deleted
   AND (SELECT parameters_epoch FROM subscription_epoch WHERE single) > $1
 UNION ALL
-SELECT 3, '', parameters_epoch, '', NULL FROM subscription_epoch WHERE single
+SELECT 3, '', parameters_epoch, '', NULL, NULL FROM subscription_epoch WHERE single
 ORDER BY 1, 3""",
 )
 READ_MANY = Statement(
@@ -354,13 +356,15 @@ def _changes(rows: Sequence[Row], since: int) -> Changes:
     """The changes in rows ordered by kind; the subscriptions, which may be many, are parsed lazily."""
     many = sum(row[0] == 0 for row in rows)
     subscriptions = (
-        ActiveSubscription(tenant, rid, id_, None if body is None else loads(body))
-        for _, tenant, rid, id_, body in islice(rows, many)
+        ActiveSubscription(
+            tenant, rid, id_, None if body is None else loads(body), [one.caller for one in writers_in(who)]
+        )
+        for _, tenant, rid, id_, body, who in islice(rows, many)
     )
     topics: list[ServedTopic] = []
     parameters: list[Json] = []
     changed = False
-    for kind, tenant, rid, _, body in rows[many:]:
+    for kind, tenant, rid, _, body, _ in rows[many:]:
         resource = None if body is None else loads(body)
         if kind == 1:
             topics.append(ServedTopic(tenant, rid, topic_in(resource)))

@@ -262,7 +262,7 @@ class DeliverTests(DeliverFixture, TestCase):
         self.assertEqual(row.ready_at, self.now() + timedelta(seconds=2))
         self.clock.advance(10)
         self.assertEqual(len(self.far.sent), 3)
-        text = "event 1 failed 3 times since 2026-01-01T00:00:00Z: HTTP status 500"
+        text = "a notification failed 3 times since 2026-01-01T00:00:00Z: HTTP status 500"
         self.assertEqual(self.statuses, [("default", "a", "error", text)])
         self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
         self.assertEqual((row.attempt_count, row.delivered), (0, 0))

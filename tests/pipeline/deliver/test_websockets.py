@@ -13,6 +13,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.deliver.authorization import Authorization
 from ipf.pipeline.deliver.websockets import WebsocketNotifier
 from ipf.ports import Caller, Event, Json, Lease, NewEvent, Notification, Session, SubscriptionState, Terms
+from ipf.ports.grants import Writer
 from tests.contracts.resources import Writing, change, patient
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
 from tests.fakes.bindings import MemoryBindingTokens
@@ -69,6 +70,16 @@ class PayloadComposer(PlainComposer):
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         made = await super().events(lease, events)
         return made if "payload" in lease.resource["channel"] else replace(made, body=None)
+
+
+class NumberingComposer(PlainComposer):
+    """Shows numbers, and the total in heartbeats."""
+
+    async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
+        return self.made(lease, ",".join(f"{event.number} {event.id}" for event in events).encode())
+
+    async def heartbeat(self, lease: Lease) -> Notification:
+        return self.made(lease, f"heartbeat {lease.last_event_number}".encode())
 
 
 class WebsocketNotifierTests(Writing):
@@ -187,18 +198,20 @@ class WebsocketNotifierTests(Writing):
         await self.hub.step()
         self.assertEqual(client.received_texts, ["bound s1", "ping s1", "a"])
 
-    async def test_client_receives_only_what_it_may_read(self) -> None:
-        """The grants of the writers and of the client apply, with both ways of binding."""
+    async def with_payload(self) -> int:
+        """A websocket subscription with a payload."""
         resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?",
                     "meta": {"versionId": "1"},
                     "channel": {"type": "websocket", "payload": "application/fhir+json"}}  # fmt: skip
         rid = await self.store.new_rid()
         state = SubscriptionState("default", rid, "s1", "active", channel_type="websocket")
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
-        everything = Caller("service", scopes=("system/*.cruds",))
-        grants = Grants(everything)
-        authorization = Authorization(grants, PayloadComposer())
-        hub = WebsocketNotifier(
+        return rid
+
+    def authorized(self, grants: Grants) -> WebsocketNotifier:
+        """A hub that checks grants."""
+        authorization = Authorization(grants, PayloadComposer(), self.store.read_version)
+        return WebsocketNotifier(
             self.queue,
             self.tokens,
             authorization,
@@ -206,7 +219,73 @@ class WebsocketNotifierTests(Writing):
             self.clock,
             self.now,
             authorization_filter=authorization.authorization_filter,
+            numbered_from=authorization.numbered_from,
         )
+
+    async def test_grants_of_another_version_are_not_used(self) -> None:
+        rid = await self.with_payload()
+        grants, client = Grants(Caller("service", scopes=("system/*.cruds",))), Client()
+        hub = self.authorized(grants)
+        await hub.bind(client, Session(), "s1")
+        await self.fire(rid, "a")
+        grants.newest = 2
+        await hub.step()
+        self.assertEqual(client.received_texts, [])
+        grants.newest = 1
+        await hub.step()
+        self.assertEqual(client.received_texts, ["ping s1", "a"])
+
+    async def test_numbers_of_a_client_that_sees_a_part(self) -> None:
+        """Its own count, each event alone, and heartbeats that others do not postpone."""
+        rid = await self.with_payload()
+        wide, narrow = (
+            Caller("ada", "app", ("system/Subscription.r", *scopes.split()))
+            for scopes in ("system/Patient.rs", "system/Patient.rs?_id=b,d,e,B,D,E")
+        )
+        compose = NumberingComposer()
+        self.compose = compose
+        for writers, first, ids in (((wide,), None, "abcdef"), ((Writer(narrow, 2),), 2, "ABCDEF")):
+            compose.max_count, compose.heartbeat_seconds = 2, 30
+            authorization = Authorization(Grants(*writers), compose, self.store.read_version)
+            hub = WebsocketNotifier(
+                self.queue, self.tokens, authorization, MemoryNotifier(), self.clock, self.now,
+                authorization_filter=authorization.authorization_filter, numbered_from=authorization.numbered_from,
+            )  # fmt: skip
+            lease = await self.queue.websocket_subscription("default", "s1")
+            assert lease is not None
+            before = lease.last_event_number
+            clients = []
+            for caller in (wide, narrow):
+                client = Client()
+                token = await self.tokens.issue("default", ["s1"], self.now() + timedelta(hours=9), caller)
+                await hub.bind_with_token(client, token)
+                clients.append(client)
+            start = 0 if first is None else before - first
+            for id in ids[:-1]:
+                await self.fire(rid, id)
+            await hub.step()
+            for advanced in (20, 10):
+                self.clock.advance(advanced)
+                await hub.step()
+            await self.fire(rid, ids[-1])
+            await hub.step()
+            self.clock.advance(30)
+            await hub.step()
+            shown = [ids[1], ids[3], ids[4]]
+            expected = [f"handshake s1 {start}", *(f"{start + n} {id}" for n, id in enumerate(shown, 1)),
+                        f"heartbeat {start + 3}", f"heartbeat {start + 3}"]  # fmt: skip
+            self.assertEqual(clients[1].received_texts, expected)
+            if first is None:
+                self.assertEqual(
+                    clients[0].received_texts,
+                    ["handshake s1 0", "1 a,2 b", "3 c,4 d", "5 e", "heartbeat 5", "6 f", "heartbeat 6"],
+                )
+
+    async def test_client_receives_only_what_it_may_read(self) -> None:
+        """The grants of the writers and of the client apply, with both ways of binding."""
+        rid = await self.with_payload()
+        grants = Grants(Caller("service", scopes=("system/*.cruds",)))
+        hub = self.authorized(grants)
         received = {}
         for scopes in ("system/*.rs", "system/Subscription.r", "system/Subscription.r system/Patient.r?_id=b",
                        "system/Subscription.r system/Patient.s"):  # fmt: skip
@@ -218,10 +297,6 @@ class WebsocketNotifierTests(Writing):
             received[scopes] = by_id, by_token
         for id in ("a", "b"):
             await self.fire(rid, id)
-        grants.newest = 2
-        await hub.step()
-        self.assertEqual({text for by_id, _ in received.values() for text in by_id.received_texts}, set())
-        grants.newest = 1
         await hub.step()
         for (by_id, by_token), expected in zip(
             received.values(), (["a", "b"], ["", ""], ["b"], ["a", "b"]), strict=True

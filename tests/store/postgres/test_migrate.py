@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (23, "80458a5bebc910928060681897d04dfeaa09ad283a107f0c917d35ef0beeed84"),
+    "fhir": (24, "88dd063771aef043dc22cd573443331d087ddbac431660a3d631ccd5c10cb65e"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

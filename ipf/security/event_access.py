@@ -1,0 +1,138 @@
+"""What a caller may learn of a change, for the events of Subscriptions.
+
+A caller whose scopes reach whole types (`system/Subscription.crus`) may be signalled each change; of a type without a
+scope it does not see the content (interface specification "FHIR surface" 3).  A caller that sees only a part of a type
+(one patient, a search: `access.may_hide`) learns of a change what it could see by reading: nothing when the new version
+is hidden, a create when only the version before was hidden, and a deletion when the version before was visible.
+
+Source: interface specification "FHIR surface" 3; decisions section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import Enum
+
+from ipf.fhir.index.extract import extract
+from ipf.fhir.model.json import loads
+from ipf.ports import Caller, Change, Event, Json, Version
+from ipf.ports.grants import Writer
+from ipf.ports.index import EMPTY, Entries
+from ipf.security.access import insufficient, is_narrow, may_hide, may_see, may_see_content, permit
+
+
+class Decision(Enum):
+    """How one event is handled."""
+
+    SEND = "send"
+    WITHOUT_CONTENT = "signal"
+    SKIP = "skip"
+
+
+class View(Enum):
+    """A change as a caller sees it."""
+
+    WHOLE = "whole"
+    CREATE = "create"
+    HIDDEN = "hidden"
+
+
+def has_scope(caller: Caller, resource_type: str) -> bool:
+    """Whether the caller may read or search the type, or a part of it."""
+    return permit(caller, resource_type, "r") is not None or permit(caller, resource_type, "s") is not None
+
+
+def decide(caller: Caller, event: Event) -> Decision:
+    """One event against the grants of one caller.  Of a deletion, `event.last_body` decides."""
+    if caller.is_unlimited:
+        return Decision.SEND
+    if not has_scope(caller, event.resource_type):
+        return Decision.SKIP if is_narrow(caller) else Decision.WITHOUT_CONTENT
+    kind, body = event.resource_type, event.body
+    if body or not event.last_body:
+        version = Version(0, kind, event.id, event.version_id, event.occurred_at, body, not body)
+        return Decision.SEND if may_see(caller, version) else Decision.SKIP
+    last: Json = loads(event.last_body)
+    seen = may_see_content(caller, kind, event.id, _updated(last, event.occurred_at), extract(last), last)
+    return Decision.SEND if seen else Decision.SKIP
+
+
+def view_of(caller: Caller, change: Change) -> View:
+    """A change as the caller sees it; the content is not shown here."""
+    if not may_hide(caller):
+        return View.WHOLE
+    version = change.version
+    if not has_scope(caller, version.resource_type):
+        return View.HIDDEN if is_narrow(caller) else View.WHOLE
+    sees_before = change.previous is not None and _sees(
+        caller, change, change.before, change.previous, _updated(change.previous, version.last_updated)
+    )
+    if change.resource is None:
+        return View.WHOLE if sees_before else View.HIDDEN
+    if not _sees(caller, change, change.after, change.resource, version.last_updated):
+        return View.HIDDEN
+    return View.WHOLE if sees_before or change.previous is None else View.CREATE
+
+
+def as_create(change: Change) -> Change:
+    """The change without the version before it."""
+    return replace(change, interaction="create", previous=None, before=EMPTY)
+
+
+def _sees(caller: Caller, change: Change, entries: Entries, resource: Json, when: datetime) -> bool:
+    return may_see_content(caller, change.version.resource_type, change.version.id, when, entries, resource)
+
+
+def _updated(resource: Json, otherwise: datetime) -> datetime:
+    return datetime.fromisoformat(resource["meta"]["lastUpdated"]) if "meta" in resource else otherwise
+
+
+def numbered_from(caller: Caller, writers: Sequence[Writer]) -> int | None:
+    """The number before the first event of a Subscription for this caller; its own numbers are those after it.
+
+    0 for a caller that sees whole types.  For a writer with the grants that the Subscription has of it: the newest
+    event when it first wrote it, since all later ones are within its grants.  None for another caller: the numbers
+    count what is hidden from it.
+    """
+    if not may_hide(caller):
+        return 0
+    return next((writer.since for writer in writers if _same_grants(writer.caller, caller)), None)
+
+
+def endpoint_from(writers: Sequence[Writer]) -> int:
+    """The number before the first event of a Subscription for its endpoint, which belongs to one of the writers."""
+    return next((one.since for one in writers if one.owns and may_hide(one.caller)), 0)
+
+
+def _same_grants(one: Caller, other: Caller) -> bool:
+    return frozenset(one.scopes) == frozenset(other.scopes) and all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("issuer", "subject", "client", "tenant", "patient", "user")
+    )
+
+
+def unsearchable(caller: Caller, tested: Mapping[str, bool]) -> Iterator[str]:
+    """The resource types that the criteria test although the caller may not search them.
+
+    `tested`: by resource type of the criteria, whether they test its content.
+    """
+    return (name for name, is_tested in tested.items() if is_tested and permit(caller, name, "s") is None)
+
+
+def check_criteria(callers: Sequence[Caller], tested: Mapping[str, bool], needs_search: bool) -> None:
+    """Problem UNAUTHORIZED when one of the writers of a Subscription may not use its criteria.
+
+    A caller that sees only parts of types may use only types that it may search, or read when the criteria do not test
+    the content.  `needs_search`: every caller must be allowed to search what the criteria test.
+    """
+    for caller in callers:
+        if caller.is_unlimited or not (needs_search or is_narrow(caller)):
+            continue
+        for name in unsearchable(caller, tested):
+            raise insufficient(name, "s")
+        if is_narrow(caller):
+            for name in tested:
+                if not has_scope(caller, name):
+                    raise insufficient(name, "s")

@@ -1,0 +1,87 @@
+"""The grants of the writers of Subscriptions, at the moment a change is matched.
+
+Arrives: a change with both versions, and the Subscriptions whose search it matches.  Leaves: the Subscriptions that
+may learn of it, and as what.  There is no event of a resource that is hidden from one of the writers, so the numbers of
+events have no gaps and count nothing hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ipf.ports import Caller, Change
+from ipf.ports.search import Query
+from ipf.ports.topics import Topic
+from ipf.security.event_access import View, as_create, view_of
+
+
+class WriterIndex:
+    """The writers of each Subscription, by its rid.  Equal callers are kept once."""
+
+    def __init__(self) -> None:
+        self._writers: dict[int, tuple[Caller, ...]] = {}
+        self._same: dict[Caller, Caller] = {}
+
+    def put(self, rid: int, writers: Sequence[Caller]) -> None:
+        """Replace the writers of a Subscription."""
+        self._writers.pop(rid, None)
+        if writers:
+            self._writers[rid] = tuple(self._same.setdefault(one, one) for one in writers)
+
+    def of(self, rid: int) -> Sequence[Caller]:
+        """All writers of a Subscription; empty when it was written without authentication."""
+        return self._writers.get(rid, ())
+
+
+class ChangeViews:
+    """One change as the writers of Subscriptions see it."""
+
+    def __init__(self, change: Change, writers: WriterIndex) -> None:
+        self._change = change
+        self._writers = writers
+        self._views: dict[int, View] = {}
+        self._create: Change | None = None
+
+    def visible(self, rids: Iterable[int]) -> list[int]:
+        """The Subscriptions that may learn of the new version."""
+        return [rid for rid in rids if View.HIDDEN not in self._of(rid)]
+
+    def by_view(self, rids: Iterable[int]) -> list[tuple[Change, list[int]]]:
+        """The change as it is and as a create, each with the Subscriptions that see it so.
+
+        A Subscription with writers that see it differently is in both lists, and fires when both do.
+        """
+        whole: list[int] = []
+        created: list[int] = []
+        for rid in rids:
+            views = self._of(rid)
+            if View.HIDDEN in views:
+                continue
+            if View.WHOLE in views:
+                whole.append(rid)
+            if View.CREATE in views:
+                created.append(rid)
+        found = [(self._change, whole)]
+        if created:
+            self._create = self._create or as_create(self._change)
+            found.append((self._create, created))
+        return found
+
+    def _of(self, rid: int) -> set[View]:
+        writers = self._writers.of(rid)
+        return {self._view(one) for one in writers} if writers else {View.WHOLE}
+
+    def _view(self, caller: Caller) -> View:
+        view = self._views.get(id(caller))
+        if view is None:
+            view = self._views[id(caller)] = view_of(caller, self._change)
+        return view
+
+
+def tested_types(queries: Mapping[str, Query], topic: Topic | None) -> dict[str, bool]:
+    """By resource type, whether criteria test the content: by a search, a filter, or a trigger of the topic."""
+    tested = {name for name, query in queries.items() if query.terms}
+    for trigger in topic.triggers if topic is not None else ():
+        if trigger.previous is not None or trigger.current is not None or trigger.expression is not None:
+            tested.add(trigger.resource_type)
+    return {name: name in tested for name in queries}
