@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import TestCase
 
-from ipf.telemetry import metrics
+from ipf.telemetry import audit_feed_metrics, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_PROMETHEUS = {"job", "instance", "le"}  # labels added by Prometheus, or of histograms
@@ -43,6 +43,8 @@ def everything() -> dict[str, dict[str, set[str]]]:
     metrics.reactor_lag("main", 0.1)
     metrics.database_connections("inbox", 1, 0, 0)
     metrics.rows_removed("messages", 1)
+    audit_feed_metrics.records_sent(1)
+    audit_feed_metrics.seconds_behind(1)
     metrics.build("1")
     found: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):
