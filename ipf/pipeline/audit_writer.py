@@ -20,7 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports.audit import Audit, AuditStore, Exchange, MakeRecords
+from ipf.ports.audit import Audit, AuditStore
+from ipf.ports.audit_exchange import Exchange, MakeRecords
 from ipf.telemetry.logs import event_line
 
 log = Logger()

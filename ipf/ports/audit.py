@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from ipf.ports.http import Answer, Request
 from ipf.ports.mapping import Origin
 
 FHIR, ADMIN = "fhir", "admin"
@@ -88,15 +87,6 @@ MOST_ENTITIES = 500
 
 AuditSink = Callable[[Audit], None]
 """Accepts a record; never raises, never blocks."""
-
-Exchange = tuple[Request, Answer, float, int]
-"""A request, its response, its duration in seconds, and its end in milliseconds since 1970."""
-
-ExchangeSink = Callable[[Exchange], None]
-"""Accepts an exchange, recorded later if the rules require it; never raises, never blocks."""
-
-MakeRecords = Callable[[Sequence[Exchange]], list[Audit]]
-"""Returns the records of exchanges; never raises."""
 
 
 def unversioned(reference: str) -> str:

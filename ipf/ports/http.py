@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ipf.ports.audit_draft import AuditDraft
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
 from ipf.ports.resources import Version
@@ -15,6 +16,7 @@ class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
     `address`: the IP address of the client; "" when unknown.  `request_id`: X-Request-Id as the client sent it, or "".
+    `draft`: of the audit records of what it writes.
     """
 
     method: str
@@ -28,6 +30,7 @@ class Request:
     caller: Caller = OPEN
     address: str = ""
     request_id: str = ""
+    draft: AuditDraft | None = None
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
         """The same request with this caller, and with this tenant unless it is "".
@@ -36,7 +39,7 @@ class Request:
         """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
-            tenant or self.tenant, caller, self.address, self.request_id,
+            tenant or self.tenant, caller, self.address, self.request_id, self.draft,
         )  # fmt: skip
 
 

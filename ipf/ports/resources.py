@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ipf.ports.audit import Audit
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
 from ipf.ports.identity import IdentityAnswer
@@ -124,7 +125,7 @@ class ReindexRequest:
 
 @dataclass(slots=True)
 class Writes:
-    """All writes of one database transaction, for one or many FHIR transactions."""
+    """All writes of one database transaction, for one or many FHIR transactions.  `audits`: the records of them."""
 
     changes: Sequence[Change] = ()
     events: Sequence[NewEvent] = ()
@@ -133,6 +134,7 @@ class Writes:
     reindex: Sequence[ReindexRequest] = ()
     topics: Sequence[TopicState] = ()
     creators: Sequence[SubscriptionCreator] = ()
+    audits: Sequence[Audit] = ()
 
 
 @dataclass(slots=True)
@@ -210,8 +212,11 @@ class FhirTransaction(Protocol):
     async def changes_since(self, since: int = -1) -> Changes:
         """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all active ones."""
 
-    async def commit(self, writes: Writes) -> None:
-        """Write and commit in one round trip; durable on return.  WriteConflict: another transaction was first."""
+    async def commit(self, writes: Writes) -> str:
+        """Write and commit in one round trip; durable on return.  WriteConflict: another transaction was first.
+
+        Returns the reason why the audit records could not be written, which fails nothing else; "" when they are.
+        """
 
 
 class FhirStore(Protocol):

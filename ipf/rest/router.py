@@ -50,6 +50,7 @@ from ipf.rest.operations.validate import validate
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.audit import check_immutable
+from ipf.security.audit_draft import NewDraft
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
@@ -117,10 +118,15 @@ _MAX_REPOSITORIES = 1000  # cached repositories
 _LARGE_RESPONSE = 50_000  # bytes; larger responses are rendered (as XML, indented, with selected elements) in a thread
 
 
-def handler(repository: Repository, identify: Identify | None = None, observe: Observe | None = None) -> Handler:
+def handler(
+    repository: Repository,
+    identify: Identify | None = None,
+    observe: Observe | None = None,
+    draft: NewDraft | None = None,
+) -> Handler:
     """The FHIR server as a handler: the response has the requested format, and every Problem is rendered.
 
-    `identify`: None = authentication is off.
+    `identify`: None = authentication is off.  `draft`: of the audit records that are written with what they record.
     """
     repositories: dict[str, Repository] = {}
 
@@ -141,6 +147,8 @@ def handler(repository: Repository, identify: Identify | None = None, observe: O
             request, presentation = split_presentation(request)
             if identify is not None:
                 request = await identify(request)
+            if draft is not None and request.method in _WRITES:
+                request.draft = draft(request, began)
             answer = redacted(await perform(request, repository_of(request.tenant)))
             if len(answer.body) >= _LARGE_RESPONSE and (presentation is not DEFAULT_PRESENTATION or form is Format.XML):
                 answer, sent = await repository.run_in_thread(partial(_presented, answer, presentation, form))

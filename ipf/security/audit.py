@@ -9,17 +9,15 @@ admin surface.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import chain
-from random import Random
-from urllib.parse import parse_qsl, urlencode
+from os import urandom
 
 from ipf.errors import Category, Problem
-from ipf.ports import Answer, Caller, Request, Version
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditContext, millisecond_of
+from ipf.ports import Caller, Request
+from ipf.ports.audit import ADMIN, FHIR, Audit, AuditContext, millisecond_of
 from ipf.ports.mapping import Origin
 
 ANONYMOUS = "anonymous"
@@ -40,18 +38,13 @@ _LOOKING = frozenset((
     "$events", "$export-status", "$subsumes", "$meta", "$dry-run",
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
-# Stored bodies are written by us, without blanks; in a text a quotation mark is escaped, so no text looks like this.
-_REFERENCE, _IS_PATIENT = b'"reference":"', b"Patient/"
-_PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
-_PATIENT_PARAMETERS = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
-_BODIES = 200  # searched for patients at once
-_audit: Callable[[type[Audit], tuple[object, ...]], Audit] = tuple.__new__  # a quarter of the time of Audit(...)
+_VARIANTS = {digit: "89ab"[number & 3] for number, digit in enumerate("0123456789abcdef")}  # of RFC 9562
 _MILLISECOND = timedelta(milliseconds=1)
 _BATCH = re.compile(rb'"type"\s*:\s*"batch"')
 
 NewIdSuffix = Callable[[], str]
-"""Returns the next `Audit.id_suffix`; not thread-safe."""
+"""Returns a new `Audit.id_suffix`; thread-safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +117,11 @@ def interaction_of(request: Request) -> str:
     return "search"
 
 
+def action_of(interaction: str) -> str:
+    """AuditEvent.action: C R U D E."""
+    return _ACTIONS.get(interaction, "E")
+
+
 def outcome_of(status: int) -> int:
     """AuditEvent.outcome: 0 success, 4 minor failure (4xx), 8 serious failure (401 and 5xx)."""
     if status < 400:
@@ -132,19 +130,17 @@ def outcome_of(status: int) -> int:
 
 
 def id_suffixes() -> NewIdSuffix:
-    """A source of id suffixes: a 12-bit counter, which keeps records of one millisecond in order, and 62 random bits.
+    """A source of id suffixes: 74 random bits of the operating system.
 
-    The random bits change whenever the counter starts again, so a suffix never repeats, even if the clock is set back.
+    An id tells the time of its record and nothing else: there is no counter that would say how many records of others
+    lie between two.  Source: RFC 9562, section 6.9 (unguessability).
     """
-    return chain.from_iterable(_id_suffixes(Random().getrandbits)).__next__  # seeded by the operating system; no secret
 
+    def new_id_suffix() -> str:
+        text = urandom(10).hex()
+        return f"7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:]}"
 
-def _id_suffixes(random_bits: Callable[[int], int]) -> Iterator[list[str]]:
-    while True:
-        node = f"{0x8000_0000_0000_0000 | random_bits(62):016x}"
-        end = f"-{node[:4]}-{node[4:]}"
-        for number in range(0x7000, 0x8000, 0x100):
-            yield [f"{one:x}{end}" for one in range(number, number + 0x100)]
+    return new_id_suffix
 
 
 class ContextCache:
@@ -174,34 +170,8 @@ class ContextCache:
         surface = self._rules.surface(interaction, request, status)
         if surface is None:
             return None
-        action = _ACTIONS.get(interaction, "E")
+        action = action_of(interaction)
         return context_of(request.tenant, request.caller, surface, interaction, action, status, request.address)
-
-
-def audit_of(
-    request: Request, answer: Answer, seconds: float, ended: int, id_suffix: str, context: AuditContext
-) -> Audit:
-    """The record of a request.  `seconds`: its duration; `ended`: milliseconds since 1970."""
-    path, about, query = request.path, answer.about, parameters_of(request)
-    target: str | None = None
-    entities: tuple[str, ...]
-    patients: tuple[str, ...] = ()
-    if len(about) == 1:
-        one = about[0]
-        entities = (f"{one.resource_type}/{one.id}/_history/{one.version_id}",)
-        if _IS_PATIENT in one.body:
-            patients = patients_of(about)
-        if len(path) != 2 or path[1] != one.id or path[0] != one.resource_type or query:
-            target = target_of(request, query)
-    else:
-        entities, patients, target = written(about), patients_of(about), target_of(request, query)
-        if not entities and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
-            entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}",)
-    if query:
-        patients = tuple(dict.fromkeys((*patients, *requested_patients(query))))[:MOST_ENTITIES]
-    lasted = int(seconds * 1000)
-    own = request.correlation_id, target, entities, patients, None, request.request_id
-    return _audit(Audit, (context, ended, id_suffix, lasted, *own))
 
 
 def context_of(
@@ -243,70 +213,6 @@ def record(
     lasted = lasted if lasted > 0 else 0
     about = correlation_id, target, entities, patients, origin, request_id
     return Audit(context, millisecond_of(ended), id_suffix, lasted, *about)
-
-
-def written(versions: Sequence[Version]) -> tuple[str, ...]:
-    """References to these versions, at most MOST_ENTITIES."""
-    return tuple([f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in versions[:MOST_ENTITIES]])
-
-
-def patients_of(versions: Sequence[Version]) -> tuple[str, ...]:
-    """The patients that these resources refer to, in order, without those among the resources; at most
-    MOST_ENTITIES."""
-    found: dict[str, None] = {}
-    seen: set[bytes] = set()
-    for first in range(0, len(versions), _BODIES):
-        _look_for_patients(b"".join([one.body for one in versions[first : first + _BODIES]]), found, seen)
-        if len(found) >= 2 * MOST_ENTITIES:
-            break
-    own = {f"Patient/{one.id}" for one in versions[:MOST_ENTITIES] if one.resource_type == "Patient"} if found else ()
-    return tuple([one for one in found if one not in own][:MOST_ENTITIES])
-
-
-def _look_for_patients(bodies: bytes, found: dict[str, None], seen: set[bytes]) -> None:
-    """Add the patients that these bodies refer to; a reference seen before is skipped."""
-    before, *rest = bodies.split(_IS_PATIENT)
-    for piece in rest:
-        end = piece.find(b'"')
-        if end < 0:  # the same text goes on: http://host/Patient/fhir/Patient/7
-            before += _IS_PATIENT + piece
-            continue
-        if before.endswith(_REFERENCE):
-            reference = piece[:end]
-        else:
-            start = before.rfind(b'"') + 1
-            reference = before[start:] + _IS_PATIENT + piece[:end] if before.endswith(_REFERENCE, 0, start) else b"\\"
-        before = piece
-        if reference not in seen:
-            seen.add(reference)
-            text = reference.decode() if reference.find(_IS_PATIENT) >= 0 else f"Patient/{reference.decode()}"
-            matched = None if b"\\" in reference else _PATIENT.fullmatch(text)
-            if matched is not None:
-                found[matched[1]] = None
-
-
-def parameters_of(request: Request) -> Sequence[tuple[str, str]]:
-    """The search parameters of a request, those of a posted form too."""
-    if request.method != "POST" or not request.path or request.path[-1] != "_search":
-        return request.query
-    form = parse_qsl(request.body[:LONGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
-    return (*request.query, *form)
-
-
-def requested_patients(query: Iterable[tuple[str, str]]) -> Iterable[str]:
-    """The patients in search parameters."""
-    for name, value in query:
-        if name.partition(":")[0] in _PATIENT_PARAMETERS:
-            for one in value.split(","):
-                matched = _PATIENT.fullmatch(one if "/" in one else f"Patient/{one}")
-                if matched is not None:
-                    yield matched[1]
-
-
-def target_of(request: Request, query: Sequence[tuple[str, str]]) -> str:
-    """Path and parameters, bounded, without control characters."""
-    asked = f"?{urlencode(query)}" if query else ""
-    return clean("/".join(request.path) + asked, LONGEST_TARGET)
 
 
 def clean(text: str, longest: int = LONGEST_NAME) -> str:

@@ -77,7 +77,7 @@ _received_to_delivered = Histogram(
 )
 _audits = Counter(
     "fhir_audit_records",
-    "Audit records written, or dropped because the store was unavailable for too long.",
+    "Audit records written, deferred (not written with what they record), or dropped (no store for too long).",
     ("outcome",),
     registry=_REGISTRY,
 )
@@ -239,7 +239,7 @@ _invalid_outcomes = {one: _invalid_messages.labels(one) for one in ("stored", "r
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
 _unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED, INVALID)}
-_audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped")}
+_audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped", "deferred")}
 
 
 def message_entered(status: str, source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
@@ -376,7 +376,7 @@ def build(version: str) -> None:
 
 
 def audit_records(outcome: str, count: int) -> None:
-    """Audit records were `written` or `dropped`."""
+    """Audit records were `written`, `dropped` or `deferred`."""
     _audit_outcomes[outcome].inc(count)
 
 

@@ -38,6 +38,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.audit import Audit
 from ipf.ports.grants import Writer
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import EMPTY, Entries
@@ -75,6 +76,8 @@ class MemoryFhirStore:
         self.reindex: list[ReindexRequest] = []
         self.answers: dict[tuple[str, str, str], IdentityAnswer] = {}  # by tenant, resource type, key
         self.commits = 0
+        self.audits: list[Audit] = []
+        self.audit_refusal = ""
         self.broken: Problem | None = None
         self._last_rid = 0
         self._locks: dict[tuple[str, str, str], DeferredLock] = {}
@@ -309,7 +312,7 @@ class MemoryTransaction:
         found = [versions[-1] for versions in self._store.versions.values() if versions[-1].rid == state.rid]
         return topic_in(loads(found[0].body)) if state.served else None
 
-    async def commit(self, writes: Writes) -> None:
+    async def commit(self, writes: Writes) -> str:
         """See `ports.FhirTransaction.commit`."""
         store = self._store
         store.check()
@@ -347,6 +350,10 @@ class MemoryTransaction:
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)
         self.end()
+        if store.audit_refusal:
+            return store.audit_refusal
+        store.audits += writes.audits
+        return ""
 
     def _expect(self, writes: Writes) -> None:
         """Every version follows the one that is there; no receipt is there yet."""

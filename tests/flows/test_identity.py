@@ -130,11 +130,12 @@ class IdentityTests(TestCase):
         self.assertIn("merge", [each["activity"]["coding"][0]["code"] for each in told])
 
     async def is_audited(self, references: str) -> bool:
-        """Whether an AuditEvent of a merge names both Patients."""
-        source, target = references.split()
-        _, found = await self.ask("GET", f"/fhir/AuditEvent?entity={source}&subtype=operation")
-        texts = [str(each["resource"]["entity"]) for each in found.get("entry", ())]
-        return any(target in text for text in texts)
+        """Whether each of both Patients has an AuditEvent of a merge."""
+        totals = []
+        for reference in references.split():
+            _, found = await self.ask("GET", f"/fhir/AuditEvent?entity={reference}&subtype=operation")
+            totals.append(found["total"])
+        return all(totals)
 
     # -- steps
 

@@ -14,6 +14,8 @@ from ipf.ports import AuditBinding
 from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
 from ipf.security.audit import AuditRules, id_suffixes
+from ipf.security.audit_draft import NewDraft, drafter
+from ipf.telemetry import metrics
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import AuditHook
@@ -21,11 +23,12 @@ from ipf.wire.admin.klein_app import AuditHook
 
 @dataclass(frozen=True, slots=True)
 class AuditObservers:
-    """Each is called for every event of its kind; None when audit is disabled."""
+    """Each is called for every event of its kind; None when audit is disabled.  `drafts`: of requests that write."""
 
     requests: Observe | None = None
     admin: AuditHook | None = None
     bindings: AuditBinding | None = None
+    drafts: NewDraft | None = None
 
 
 def open_audit(
@@ -42,4 +45,5 @@ def open_audit(
         observer(rules, audit_log.note, milliseconds, new_id_suffix, run_in_thread, audit_log.note_exchange),
         admin_audit.audit_hook(audit_log.note, access.agent, now, new_id_suffix),
         binding_recorder(rules, audit_log.note, now, new_id_suffix),
+        drafter(rules, new_id_suffix, metrics.audit_records),
     )

@@ -124,7 +124,7 @@ async def open_http(
 
 def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(repository, access.identify, audit.requests)
+    fhir = handler(repository, access.identify, audit.requests, audit.drafts)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)
@@ -187,7 +187,7 @@ def _admin(
     facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
     observe = Observe(parts.monitoring.statistics, health, facts, now)
     pruner, policy = message_pruner(stores), retention_policy(settings)
-    merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests)
+    merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
     routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
         admin_profiles.routes(parts.profiles, stores.notifier),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from ipf.app.runtime.stores import NotifierRouter
@@ -12,25 +13,31 @@ from ipf.rest.http.exchange import Observe
 from ipf.rest.operations.merge import Merged, PatientMerge, merge_patients
 from ipf.rest.operations.unmerge import unmerge_patients
 from ipf.rest.write.repository import Repository
+from ipf.security.audit_draft import NewDraft
 from ipf.wire.admin.patient_merges import PatientMergeAdmin
 
 
 def patient_merge_admin(
-    repository: Repository, notifier: NotifierRouter, actor: str, observe: Observe | None
+    repository: Repository,
+    notifier: NotifierRouter,
+    actor: str,
+    observe: Observe | None,
+    draft: NewDraft | None = None,
 ) -> PatientMergeAdmin:
     """The merges of the admin API.  `actor`: named as their author.
 
-    `observe`: takes each merge as if it were a request to `/fhir`, so that the audit trail of the Patients has it.
+    `observe`, `draft`: take each merge as if it were a request to `/fhir`, so that the audit trail of the Patients has
+    it.
     """
 
     async def perform(
-        wanted: PatientMerge, path: tuple[str, ...], work: Callable[[], Awaitable[Merged]]
+        wanted: PatientMerge, path: tuple[str, ...], work: Callable[[PatientMerge], Awaitable[Merged]]
     ) -> Mapping[str, int]:
-        began = perf_counter()
-        merged = await work()
+        began, caller = perf_counter(), replace(SYSTEM, subject=wanted.who)
+        request = Request("POST", path, (), {}, b"", "", wanted.correlation_id, wanted.tenant, caller)
+        request.draft = draft(request, began) if draft is not None else None
+        merged = await work(replace(wanted, draft=request.draft))
         if observe is not None:
-            caller = replace(SYSTEM, subject=wanted.who)
-            request = Request("POST", path, (), {}, b"", "", wanted.correlation_id, wanted.tenant, caller)
             observe(request, Answer(200, about=(merged.source, merged.target)), began)
         for name in ("subscription", "delivery"):
             notifier.notify(name)
@@ -42,12 +49,12 @@ def patient_merge_admin(
         wanted = PatientMerge(tenant, source, target, who, reason, correlation_id)
         if preview:
             return (await merge_patients(repository, wanted, preview=True)).moved
-        return await perform(wanted, ("Patient", "$merge"), lambda: merge_patients(repository, wanted))
+        return await perform(wanted, ("Patient", "$merge"), partial(merge_patients, repository))
 
     async def undo(
         tenant: str, source: str, target: str, who: str, reason: str, correlation_id: str, *, preview: bool = False
     ) -> Mapping[str, int]:
         wanted = PatientMerge(tenant, source, target, who, reason, correlation_id)
-        return await perform(wanted, ("Patient", target, "$unmerge"), lambda: unmerge_patients(repository, wanted))
+        return await perform(wanted, ("Patient", target, "$unmerge"), partial(unmerge_patients, repository))
 
     return PatientMergeAdmin(merge, undo, actor)

@@ -34,6 +34,7 @@ from ipf.rest.write.unit import Submit
 from ipf.security.audit import id_suffixes
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
+from ipf.telemetry import metrics as audit_metrics
 from ipf.telemetry.conversion_metrics import ConversionMetrics
 from ipf.telemetry.logs import level_named
 
@@ -133,7 +134,7 @@ def _submit(settings: Settings, stores: OpenedStores, audit_log: AuditLog | None
     if settings.fhir_url is not None:
         submit = _remote_store(settings.fhir_url, settings, reactor)
     elif audit_log is not None:
-        submit = audited(submit, audit_log.note, now, id_suffixes())
+        submit = audited(submit, audit_log.note, now, id_suffixes(), audit_metrics.audit_records)
     return submit
 
 

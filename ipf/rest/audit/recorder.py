@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -17,21 +16,14 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, Exchange, ExchangeSink
+from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, millisecond_of
+from ipf.ports.audit_exchange import Exchange, ExchangeSink
 from ipf.ports.threads import LARGE, RunInThread, run_inline
-from ipf.rest.write.unit import Outcome, Submit, Unit, UnitResult
-from ipf.security.audit import (
-    AuditRules,
-    ContextCache,
-    NewIdSuffix,
-    audit_of,
-    clean,
-    context_of,
-    is_plain,
-    patients_of,
-    record,
-    written,
-)
+from ipf.rest.write.transaction_audit import written_versions
+from ipf.rest.write.unit import Submit, Unit, UnitResult
+from ipf.security import audit_records
+from ipf.security.audit import AuditRules, ContextCache, NewIdSuffix, clean, context_of, is_plain, record
+from ipf.security.audit_draft import ConversionDraft, Count, RequestDraft
 
 if TYPE_CHECKING:  # a converter process has no router
     from ipf.rest.http.exchange import Observe
@@ -40,7 +32,6 @@ log = Logger()
 
 _SMALL = 32 * 1024  # bytes of a body that may be held until its record is made
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
-_NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 
 
 def observer(
@@ -59,42 +50,62 @@ def observer(
 
     unrecorded = rules.unrecorded()
 
-    async def note_in_thread(make: Callable[[], Audit], correlation_id: str) -> None:
+    def note_all(made: list[Audit]) -> None:
+        for one in made:
+            trail(one)
+
+    async def note_in_thread(make: Callable[[], list[Audit]], correlation_id: str) -> None:
         try:
-            trail(await run_in_thread(make))
+            note_all(await run_in_thread(make))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=correlation_id)
+
+    def note(request: Request, answer: Answer, began: float) -> None:
+        if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
+            later((request, answer, perf_counter() - began, milliseconds()))
+            return
+        context = ContextCache(rules).of(request, answer.status)
+        if context is None:
+            return
+        seconds, ended = perf_counter() - began, milliseconds()
+        make = partial(audit_records.records_of, request, answer, seconds, ended, new_id_suffix, context)
+        if len(answer.about) >= LARGE:
+            Deferred.fromCoroutine(note_in_thread(make, request.correlation_id))
+        else:
+            note_all(make())
 
     def observe(request: Request, answer: Answer, began: float) -> None:
         path = request.path
         if len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path):
             return
         try:
-            if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
-                later((request, answer, perf_counter() - began, milliseconds()))
-                return
-            context = ContextCache(rules).of(request, answer.status)
-            if context is None:
-                return
-            make = partial(audit_of, request, answer, perf_counter() - began, milliseconds(), new_id_suffix(), context)
-            if len(answer.about) >= LARGE:
-                Deferred.fromCoroutine(note_in_thread(make, request.correlation_id))
-            else:
-                trail(make())
+            shown, failures = _left(request, answer, milliseconds())
+            note_all(failures)
+            if shown is not None:
+                note(request, shown, began)
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
 
 
+def _left(request: Request, answer: Answer, ended: int) -> tuple[Answer | None, list[Audit]]:
+    """What no committed record has, None for nothing; and the records of failed entries of a batch."""
+    draft = request.draft
+    if not isinstance(draft, RequestDraft):
+        return answer, []
+    return draft.left(answer), draft.failure_records(ended)
+
+
 def records_of(rules: AuditRules, new_id_suffix: NewIdSuffix, exchanges: Sequence[Exchange]) -> list[Audit]:
     """The records of these exchanges; `ports.audit.MakeRecords` once the first two arguments are given."""
-    made, contexts = [], ContextCache(rules)
+    made: list[Audit] = []
+    contexts = ContextCache(rules)
     for request, answer, seconds, ended in exchanges:
         try:
             context = contexts.of(request, answer.status)
             if context is not None:
-                made.append(audit_of(request, answer, seconds, ended, new_id_suffix(), context))
+                made += audit_records.records_of(request, answer, seconds, ended, new_id_suffix, context)
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
     return made
@@ -118,32 +129,43 @@ def binding_recorder(rules: AuditRules, trail: AuditSink, clock: Clock, new_id_s
     return note
 
 
-def audited(submit: Submit, trail: AuditSink, clock: Clock, new_id_suffix: NewIdSuffix) -> Submit:
-    """`submit` for converted messages; each message that is stored or refused is recorded as a transaction."""
+def audited(
+    submit: Submit,
+    trail: AuditSink,
+    clock: Clock,
+    new_id_suffix: NewIdSuffix,
+    count: Count = lambda outcome, count: None,
+) -> Submit:
+    """`submit` for converted messages; each message that is stored or refused is recorded as a transaction.
+
+    A message that is stored is recorded in the transaction that stores it; `trail` takes what could not be written
+    there, and the messages that are refused.
+    """
 
     async def store(units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        began = clock()
+        drafts = []
+        for unit in units:
+            drafts.append(ConversionDraft(
+                unit.tenant, unit.caller, unit.correlation_id, unit.origin, perf_counter(), new_id_suffix, count
+            ))  # fmt: skip
+            unit.draft = drafts[-1]
         results = await submit(units)
-        ended = clock()
-        for unit, result in zip(units, results, strict=True):
+        ended = millisecond_of(clock())
+        for draft, result in zip(drafts, results, strict=True):
             try:
-                _note(unit, result, began, ended)
+                _note(draft, result, ended)
             except Exception:
-                log.failure("event=audit_not_written", correlation_id=unit.correlation_id)
+                log.failure("event=audit_not_written", correlation_id=draft.correlation_id)
         return results
 
-    def _note(unit: Unit, result: UnitResult | Problem, began: datetime, ended: datetime) -> None:
+    def _note(draft: ConversionDraft, result: UnitResult | Problem, ended: int) -> None:
         if isinstance(result, Problem):
-            status, versions = result.rendering.http_status, []
-        elif result.already_done:
+            made = draft.records(result.rendering.http_status, (), ended)
+        elif result.already_done or draft.is_stored:
             return  # recorded when it was done
         else:
-            status = 200
-            ends = (end for end in result.entries if end.outcome not in _NOT_WRITTEN)
-            versions = [end.version for end in ends if end.version is not None]
-        trail(record(
-            context_of(unit.tenant, unit.caller, FHIR, "transaction", "E", status), new_id_suffix(), began, ended,
-            unit.correlation_id, "", written(versions), patients_of(versions), unit.origin,
-        ))  # fmt: skip
+            made = draft.records(200, written_versions(result), ended)
+        for one in made:
+            trail(one)
 
     return store

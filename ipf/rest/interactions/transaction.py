@@ -33,7 +33,7 @@ from ipf.rest.write.large_bundle import (
 )
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
+from ipf.rest.write.unit import Entry, EntryResult, Method, Unit, unit_for
 from ipf.security.audit import check_immutable
 
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
@@ -41,7 +41,6 @@ Perform = Callable[[Request, Repository], Awaitable[Answer]]
 __all__ = ["entries_of", "transaction"]
 
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH)
-_NOT_WRITTEN = (Outcome.FOUND, Outcome.UNCHANGED)
 _BATCH_SIZE = 200  # entries of a batch in one database transaction
 
 
@@ -54,7 +53,7 @@ async def transaction(request: Request, repository: Repository, perform: Perform
     await work.read(perform)
     body: bytes = await run_in_thread(work.response)
     await run_in_thread(lambda: clear_gradually(work.responses))
-    return Answer(200, body, about=work.stored)
+    return Answer(200, body, about=work.about)
 
 
 async def _execute_writes(request: Request, repository: Repository, run_in_thread: RunInThread) -> _BundleWork:
@@ -104,7 +103,7 @@ class _BundleWork:
     writes: dict[int, Entry] = field(default_factory=dict)
     reads: dict[int, Request] = field(default_factory=dict)
     responses: dict[int, ResponseEntry] = field(default_factory=dict)
-    stored: list[Version] = field(default_factory=list)
+    about: list[Version] = field(default_factory=list)
 
     def read_entries(self, items: Iterable[Any]) -> None:
         """Parse every entry; an invalid one fails a transaction, and gets an error response in a batch."""
@@ -148,8 +147,8 @@ class _BundleWork:
                 self._fail(number, end)
             else:
                 self.responses[number] = self._write_response(end)
-                if end.version is not None and end.outcome not in _NOT_WRITTEN:
-                    self.stored.append(end.version)
+                if end.version is not None:
+                    self.about.append(end.version)
 
     @property
     def _has_patch(self) -> bool:
@@ -186,8 +185,9 @@ class _BundleWork:
             try:
                 answer = await perform(request, self.repository)
             except Problem as problem:
-                self.responses[number] = _failure_response(problem)
+                self._answer_failure(number, problem)
             else:
+                self.about += answer.about
                 tag = dict(answer.headers).get("ETag")
                 self.responses[number] = ResponseEntry(_status(answer.status), etag=tag, resource=answer.body)
 
@@ -199,7 +199,19 @@ class _BundleWork:
     def _fail(self, number: int, problem: Problem) -> None:
         if self.is_transaction:
             raise problem
+        self._answer_failure(number, problem)
+
+    def _answer_failure(self, number: int, problem: Problem) -> None:
         self.responses[number] = _failure_response(problem)
+        if self.request.draft is not None:
+            self.request.draft.failed(self._target(number), problem.rendering.http_status)
+
+    def _target(self, number: int) -> str:
+        """The path of an entry; "" when it could not be read."""
+        if number in self.reads:
+            return "/".join(self.reads[number].path)
+        entry = self.writes.get(number)
+        return "" if entry is None else entry.resource_type if entry.id is None else f"{entry.resource_type}/{entry.id}"
 
     def _write_response(self, result: EntryResult) -> ResponseEntry:
         version, form = result.version, preference(self.request, "return")

@@ -25,6 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import SYSTEM, Caller, Json, Version
+from ipf.ports.audit_draft import AuditDraft
 from ipf.ports.threads import LARGE
 from ipf.rest.operations.merge_record import (
     CONTENT,
@@ -55,7 +56,7 @@ _UNTOUCHED = frozenset({"Patient", "Provenance", "AuditEvent", "Linkage"})
 class PatientMerge:
     """A merge, or the merge to undo.  `source`, `target`: ids of Patients.  `who`: a reference or a name.
 
-    `result`: the content that the target gets, linked to the source; None = its own.
+    `result`: the content that the target gets, linked to the source; None = its own.  `draft`: of the audit records.
     """
 
     tenant: str
@@ -66,6 +67,7 @@ class PatientMerge:
     correlation_id: str = ""
     caller: Caller = SYSTEM
     result: Json | None = None
+    draft: AuditDraft | None = None
 
     @property
     def source_reference(self) -> str:
@@ -261,7 +263,7 @@ async def store(repository: Repository, merge: PatientMerge, entries: Sequence[E
 
     Problem PRECONDITION when a resource was changed meanwhile.
     """
-    unit = Unit(merge.tenant, tuple(entries), merge.correlation_id, caller=merge.caller)
+    unit = Unit(merge.tenant, tuple(entries), merge.correlation_id, caller=merge.caller, draft=merge.draft)
     (result,) = await commit(
         [unit], repository.store, repository.matcher, repository.clock,
         run_in_thread=repository.run_in_thread, is_large=len(entries) >= LARGE,

@@ -68,7 +68,14 @@ def _only_patients(request: Request) -> None:
 def _wanted(request: Request, arguments: Arguments, source: str, target: str) -> PatientMerge:
     reason = arguments.text("reason") or ""
     return PatientMerge(
-        request.tenant, source, target, _name_of(request.caller), reason, request.correlation_id, request.caller
+        request.tenant,
+        source,
+        target,
+        _name_of(request.caller),
+        reason,
+        request.correlation_id,
+        request.caller,
+        draft=request.draft,
     )
 
 

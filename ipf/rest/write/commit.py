@@ -28,6 +28,7 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
+from ipf.ports.audit import Audit, millisecond_of
 from ipf.ports.search import Query
 from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.large_bundle import clear_gradually
@@ -42,6 +43,7 @@ from ipf.rest.write.prefetch import (
 )
 from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import StoreSnapshot
+from ipf.rest.write.transaction_audit import TransactionAudit
 from ipf.rest.write.unit import Unit, UnitResult
 
 _SHARED_ATTEMPTS = 3
@@ -159,9 +161,14 @@ class _Committer:
             if plan.changes or plan.receipts:
                 reindex = _reindex(plan) if changing else ()
                 events = await self._events(plan)
-                await transaction.commit(
-                    Writes(plan.changes, events, plan.receipts, plan.subscriptions, reindex, plan.topics, plan.creators)
+                audit = TransactionAudit(prepared_units, plan)
+                ended = millisecond_of(self._clock())
+                records: list[Audit] = await self._run_in_thread(lambda: audit.records(ended))
+                states, topics = plan.subscriptions, plan.topics
+                refused = await transaction.commit(
+                    Writes(plan.changes, events, plan.receipts, states, reindex, topics, plan.creators, records)
                 )
+                audit.ended(refused)
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # for later searches of this process
         if self._run_in_thread is not run_inline:

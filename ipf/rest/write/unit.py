@@ -17,6 +17,7 @@ from typing import Protocol
 from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
+from ipf.ports.audit_draft import AuditDraft
 from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.mapping import Origin
 
@@ -36,6 +37,7 @@ class Unit:
     `references`: the positions of all references to entries, which are then completed in place (the unit owns its
     resources).  None = the resources are searched for the `full_url` of entries, and are not modified.
     `caller`: its grants must cover every entry.  `origin`: more data for the audit record of a converted message.
+    `draft`: of the audit records that are written with it; None = there are none.
     """
 
     tenant: str
@@ -46,6 +48,7 @@ class Unit:
     references: Sequence[Link] | None = None
     caller: Caller = SYSTEM
     origin: Origin | None = None
+    draft: AuditDraft | None = None
 
     @property
     def is_conversion(self) -> bool:
@@ -115,4 +118,6 @@ def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -
 
 def unit_for(request: Request, *entries: Entry, distinct: bool = False) -> Unit:
     """The unit of a request, within the grants of its caller."""
-    return Unit(request.tenant, entries, request.correlation_id, distinct=distinct, caller=request.caller)
+    return Unit(
+        request.tenant, entries, request.correlation_id, distinct=distinct, caller=request.caller, draft=request.draft
+    )

@@ -19,7 +19,8 @@ from twisted.logger import Logger
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports.audit import Audit, AuditFilter, AuditStore
 from ipf.store.audit.packed_blocks import unpacked
-from ipf.store.audit.rows import COLUMNS, after_id, audit_of, conditions, insert, is_selective, months_of
+from ipf.store.audit.rows import COLUMNS, after_id, audit_of, conditions, is_selective, months_of
+from ipf.store.postgres.audit_calls import insert
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal, script
 from ipf.store.postgres.symbols import SymbolTable

@@ -1,8 +1,4 @@
-"""Audit records as rows of `audit_records`, and back; filters as SQL.
-
-One insert sends its records as one JSON text: a list of contexts, each with its records, so that PostgreSQL parses a
-shared context once.
-"""
+"""Rows of `audit_records` as audit records; filters as SQL.  `postgres/audit_calls.py` writes the rows."""
 
 from __future__ import annotations
 
@@ -12,62 +8,16 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, AuditContext, AuditFilter, agent_keys, datetime_of, millisecond_of, unversioned
+from ipf.ports.audit import Audit, AuditContext, AuditFilter, datetime_of, millisecond_of
 from ipf.ports.mapping import Origin
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Value, literal
-
-INSERT = "SELECT insert_audit({records})"
-"""Functions of migration fhir/021."""
 
 COLUMNS = """a.surface, a.recorded_at, a.id::text, a.interaction, a.action, a.outcome, a.status, a.agent, a.agent_name,
     a.issuer, a.user_reference, a.address, a.duration_ms, a.correlation_id, a.target, a.entities, a.patients,
     a.origin::text, a.purpose, a.request_id"""
 
 _PREFIXES = ("e:", "a:")
-
-
-def insert(audits: Iterable[Audit], partitions: Mapping[str, int]) -> str:
-    """The statement that inserts these records.  NUL and lone surrogates are replaced: PostgreSQL cannot store them."""
-    contexts: dict[AuditContext, list[dict[str, Any]]] = {}
-    for audit in audits:
-        contexts.setdefault(audit.context, []).append(_record(audit))
-    rows = [_context(context, partitions[context.tenant], records) for context, records in contexts.items()]
-    try:
-        text = orjson.dumps(rows).decode()
-    except TypeError:  # a lone surrogate
-        text = ""
-    if not text or "\\u0000" in text:
-        text = orjson.dumps(_storable(rows)).decode()
-    return INSERT.format(records=literal(text))
-
-
-def _context(context: AuditContext, partition: int, records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**context._asdict(), "partition_id": partition, "keys": agent_keys(context), "records": records}
-
-
-def _record(audit: Audit) -> dict[str, Any]:
-    _, at, _, duration_ms, correlation_id, target, entities, patients, origin, request_id = audit
-    about = {unversioned(one) for one in entities}
-    about.update(patients)
-    return {
-        "at": at, "id": audit.id, "duration_ms": duration_ms, "correlation_id": correlation_id, "target": target,
-        "entities": entities, "patients": patients, "origin": None if origin is None else _columns(origin),
-        "request_id": request_id, "keys": [f"e:{one}" for one in about],
-    }  # fmt: skip
-
-
-def _columns(origin: Origin) -> dict[str, Any]:
-    details = [list(detail) for detail in origin.details]
-    return {"agent_system": origin.agent_system, "source_system": origin.source_system, "details": details}
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-    if isinstance(value, dict):
-        return {name: _storable(one) for name, one in value.items()}
-    return [_storable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def audit_of(tenant: str, row: Row) -> Audit:

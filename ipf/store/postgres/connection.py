@@ -88,6 +88,14 @@ class Connection:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
         self._driver.notified = observer
 
+    def take_notices(self) -> list[str]:
+        """The last notices and warnings of the server (50 at most), which are then forgotten.  No query may run."""
+        return self._driver.take_notices()
+
+    def forget_notices(self) -> None:
+        """Forget the notices and warnings until now."""
+        self._driver.forget_notices()
+
     def has_prepared(self, name: str) -> bool:
         """Whether this statement is prepared on this connection."""
         return name in self._prepared

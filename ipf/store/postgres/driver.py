@@ -127,6 +127,22 @@ class PsycopgConnection:
         """Process id of the server process."""
         return int(self._connection.get_backend_pid())
 
+    def take_notices(self) -> list[str]:
+        """The last notices and warnings of the server (50 at most), which are then forgotten.  No query may run."""
+        try:
+            self._connection.poll()  # psycopg2 has not seen those that arrived together with the last result
+        except psycopg2.Error:
+            return []  # the next query fails
+        taken: list[str] = self._connection.notices[:]
+        self.forget_notices()
+        return taken
+
+    def forget_notices(self) -> None:
+        """Forget the notices and warnings until now."""
+        notices: list[str] = self._connection.notices
+        if notices:
+            del notices[:]
+
     def quoted_identifier(self, name: str) -> str:
         """`name` quoted by libpq."""
         return str(quote_ident(name, self._connection))

@@ -21,8 +21,7 @@ class Session:
 
     async def many(self, sql: str) -> list[Row]:
         """Run `sql` inside the transaction; the rows of its last statement."""
-        begin = "" if self._open else "BEGIN"
-        self._open = True
+        begin = self._begin()
         return await self._connection.run(script(begin, self.prologue, sql))
 
     async def outside(self, sql: str) -> list[Row]:
@@ -43,10 +42,21 @@ class Session:
         """Run `sql` (may be several statements) and commit, in one round trip; durable when it returns."""
         if not (self._open or sql):
             return
-        begin = "" if self._open else "BEGIN"
-        self._open = True
+        begin = self._begin()
         await self._connection.run(script(begin, self.prologue if sql else "", sql, "COMMIT"))
         self._open = False
+
+    def _begin(self) -> str:
+        """The statement that opens the transaction, if it is not open."""
+        if self._open:
+            return ""
+        self._open = True
+        self._connection.forget_notices()  # of earlier transactions
+        return "BEGIN"
+
+    def warnings(self) -> list[str]:
+        """The last notices and warnings (50 at most) of the server since the transaction began, once each."""
+        return self._connection.take_notices()
 
     async def end(self) -> None:
         """Roll back what was not committed, after the statement that may still be running."""

@@ -36,6 +36,7 @@ from ipf.ports.identity import IdentityAnswer
 from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres import lookup, symbols
+from ipf.store.postgres.audit_calls import refusal
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import (
     BATCH_SIZE,
@@ -63,7 +64,13 @@ from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.search_run import Search
 from ipf.store.resources.search_texts import Many
 from ipf.store.resources.tenants import TenantTransaction
-from ipf.store.resources.writes import commit_calls, required_symbols, written_parameters, written_units
+from ipf.store.resources.writes import (
+    commit_calls,
+    required_symbols,
+    tenants_of,
+    written_parameters,
+    written_units,
+)
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
 
@@ -318,16 +325,14 @@ class PostgresFhirTransaction:
         rows = await self._run_for_all(CHANGES.call(since, self._symbols.partition(DEFAULT_TENANT)))
         return _changes(rows, since)
 
-    async def commit(self, writes: Writes) -> None:
+    async def commit(self, writes: Writes) -> str:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not announce it")
         if len(writes.changes) > BATCH_SIZE:
             await self._commit_many(writes)
-            return
-        groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
-        tenants = {item.tenant for group in groups for item in group}
-        await self._symbols.ensure(tenants)
+            return refusal(self._session.warnings())
+        await self._symbols.ensure(tenants_of(writes))
         await self._symbols.ensure_units(written_units(writes))
         try:
             calls = script(*commit_calls(writes, self._symbols))
@@ -335,6 +340,7 @@ class PostgresFhirTransaction:
             await self._symbols.ensure((), written_parameters(writes))
             calls = script(*commit_calls(writes, self._symbols))
         await self._session.commit(calls)
+        return refusal(self._session.warnings()) if writes.audits else ""
 
     async def _commit_many(self, writes: Writes) -> None:
         """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.

@@ -14,12 +14,13 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, Version, Writes
 from ipf.ports.identity import IdentityAnswer
+from ipf.store.postgres.audit_calls import refusal
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import Condition, lock_call
 from ipf.store.postgres.quoting import script
 from ipf.store.postgres.session import Session
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.writes import commit_calls, written_parameters, written_units
+from ipf.store.resources.writes import commit_calls, tenants_of, written_parameters, written_units
 
 
 class TenantTransaction:
@@ -83,14 +84,12 @@ class TenantTransaction:
         """See `ports.FhirTransaction.changes_since`."""
         return await self._plain.changes_since(since)
 
-    async def commit(self, writes: Writes) -> None:
+    async def commit(self, writes: Writes) -> str:
         """See `ports.FhirTransaction.commit`."""
-        groups = (writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators)
-        tenants = _sorted(one.tenant for group in groups for one in group)
+        tenants = _sorted(tenants_of(writes))
         if len(tenants) < 2:
             await self._set_tenant(tenants)
-            await self._plain.commit(writes)
-            return
+            return await self._plain.commit(writes)
         if writes.subscriptions or writes.topics or writes.reindex or writes.creators:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction of several tenants")
         await self._symbols.ensure(tenants, written_parameters(writes))
@@ -98,6 +97,7 @@ class TenantTransaction:
         await self._set_tenant(())
         parts = (self._calls(tenant, _part(writes, tenant)) for tenant in tenants)
         await self._session.commit(script(*parts))
+        return refusal(self._session.warnings())
 
     def _calls(self, tenant: str, writes: Writes) -> str:
         return script(self._database.set_tenant(tenant), *commit_calls(writes, self._symbols))
@@ -123,6 +123,7 @@ def _part(writes: Writes, tenant: str) -> Writes:
         [writes.changes[position] for position in positions],
         [replace(event, change=renumbered[event.change]) for event in writes.events if event.change in renumbered],
         [receipt for receipt in writes.receipts if receipt.tenant == tenant],
+        audits=[audit for audit in writes.audits if audit.context.tenant == tenant],
     )
 
 

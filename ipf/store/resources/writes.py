@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from ipf.fhir.index.entries import text_code
 from ipf.ports import Writes
+from ipf.store.postgres.audit_calls import note, refuse
 from ipf.store.postgres.quoting import Statement, Value, array, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 from ipf.store.resources import write_index, write_rows
@@ -139,8 +140,13 @@ def written_units(writes: Writes) -> set[tuple[str, str]]:
 
 def required_symbols(writes: Writes) -> tuple[set[str], set[Parameter], set[tuple[str, str]]]:
     """The tenants, search parameters and units that must be in the symbol table."""
-    groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex
-    return {item.tenant for group in groups for item in group}, written_parameters(writes), written_units(writes)
+    return tenants_of(writes), written_parameters(writes), written_units(writes)
+
+
+def tenants_of(writes: Writes) -> set[str]:
+    """The tenants whose rows are written."""
+    groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators
+    return {item.tenant for group in groups for item in group} | {audit.context.tenant for audit in writes.audits}
 
 
 def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
@@ -162,6 +168,8 @@ def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     for request in writes.reindex:
         stale = ",".join(f"{name}.{one}" for name, code in request.stale for one in (code, text_code(code)))
         yield ADD_REINDEX.call(symbols.partition(request.tenant), ",".join(request.types), stale, request.reason)
+    if writes.audits:
+        yield _audit_call(writes, symbols)
     if writes.events:
         yield _events_call(writes)
 
@@ -190,6 +198,14 @@ def _epoch_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     if writes.topics:
         rows = sorted((t.rid, symbols.partition(t.tenant), t.url, t.served) for t in writes.topics)
         yield PUT_TOPICS.call(*_columns(rows))
+
+
+def _audit_call(writes: Writes, symbols: SymbolTable) -> str:
+    """The statement that writes the audit records under a savepoint; one that only warns when they cannot be sent."""
+    try:
+        return note(writes.audits, {tenant: symbols.partition(tenant) for tenant in tenants_of(writes)})
+    except Exception as failed:
+        return refuse(type(failed).__name__)
 
 
 def index_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:

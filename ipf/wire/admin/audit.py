@@ -23,7 +23,8 @@ from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditSink, AuditStore
 from ipf.ports.mapping import Origin
-from ipf.security.audit import NewIdSuffix, clean, context_of, record, target_of
+from ipf.security.audit import NewIdSuffix, clean, context_of, record
+from ipf.security.audit_target import target_of
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
@@ -77,10 +78,10 @@ def audit_of(
         DEFAULT_TENANT, Caller(subject=agent), ADMIN, _interaction(request.method, path),
         _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
+    target = target_of(request.path, request.query)
     return record(
-        context, new_id_suffix(), began, ended, request.correlation_id, target_of(request, request.query), entities,
-        request_id=request.request_id,
-    )  # fmt: skip
+        context, new_id_suffix(), began, ended, request.correlation_id, target, entities, request_id=request.request_id
+    )
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:

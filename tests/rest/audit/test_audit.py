@@ -17,7 +17,9 @@ from ipf.rest.audit.recorder import audited, binding_recorder, observer, records
 from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
-from ipf.security.audit import AuditRules, clean, id_suffixes, interaction_of, outcome_of, patients_of
+from ipf.security import audit_records
+from ipf.security.audit import AuditRules, clean, id_suffixes, interaction_of, outcome_of
+from ipf.security.audit_draft import NewDraft, drafter
 from ipf.security.audit_event import audit_event
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
@@ -46,6 +48,8 @@ class Trail:
         self.noted: list[Audit] = []
         self.written = 0
         self.numbers = iter(range(1, 10_000))
+        self.committed: list[Audit] = []
+        self.counted: list[tuple[str, int]] = []
 
     def new_id_suffix(self) -> str:
         """Ids that grow among equals."""
@@ -57,6 +61,23 @@ class Trail:
         whole = self.world.repository
         return replace(whole, store=AuditedStore(whole.store, self.store, BASE))
 
+    async def collect(self, tenant: str = "default") -> None:
+        """Note what was committed with writes: it is in the store in memory, or in the trail on PostgreSQL."""
+        new: list[Audit] = getattr(self.world.store, "audits", [])[:]
+        if new:
+            self.world.store.audits.clear()
+        else:
+            rows = await self.store.find(tenant, AuditFilter(), 500, oldest_first=True)
+            known = {one.id for one in self.noted}
+            new = [one for one in rows if one.id not in known]
+        self.noted[self.written : self.written] = new
+        self.committed += new
+
+    @property
+    def drafts(self) -> NewDraft:
+        """Drafts of the requests that write."""
+        return drafter(self.rules, self.new_id_suffix, lambda outcome, count: self.counted.append((outcome, count)))
+
     async def send(
         self, method: str, url: str, body: Any = None, caller: Caller = NURSE, tenant: str = "default", **headers: str
     ) -> Answer:
@@ -67,8 +88,9 @@ class Trail:
             return replace(request, caller=caller, address="192.0.2.9")
 
         observe = observer(self.rules, self.noted.append, lambda: millisecond_of(self.world.now), self.new_id_suffix)
-        serve = handler(self.repository, identify, observe)
+        serve = handler(self.repository, identify, observe, self.drafts)
         answer = await self._asked(serve, method, url, body, tenant, headers)
+        await self.collect(tenant)
         await self.store.append(self.noted[self.written :])
         self.written = len(self.noted)
         return answer
@@ -272,7 +294,8 @@ class AuditSuite(Suite):
 
     async def test_what_clients_create_is_found_beside(self) -> None:
         await self._some()
-        own = audit_event(self.trail.noted[0], BASE) | {"recorded": "2020-01-01T00:00:00Z", "outcome": "12"}
+        created = (await self.trail.store.find("default", AuditFilter(interactions=frozenset({"create"})), 1))[0]
+        own = audit_event(created, BASE) | {"recorded": "2020-01-01T00:00:00Z", "outcome": "12"}
         answer = await self.trail.send("POST", "AuditEvent", {k: v for k, v in own.items() if k not in ("id", "meta")})
         self.assertEqual(answer.status, 201)
         self.assertEqual(await self.trail.found("outcome=12"), ["create12"])
@@ -344,8 +367,9 @@ class AuditSuite(Suite):
         same = unit(create(patient("7")), receipt="m7")
         await store([same])
         await store([same])
-        self.assertEqual(len(noted), 1)
-        (record,) = noted
+        self.assertEqual(noted, [])  # it is committed with the message
+        await self.trail.store.append(getattr(self.trail.world.store, "audits", []))
+        (record,) = await self.trail.store.find("default", AuditFilter(), 5)
         context = record.context
         self.assertEqual((context.agent, context.interaction, context.outcome), (SYSTEM.subject, "transaction", 0))
         self.assertEqual((context.surface, record.correlation_id), (FHIR, CORRELATION_ID))
@@ -441,8 +465,8 @@ class AuditOnMemory(AuditSuite, OnMemory):
     def test_patients_whom_resources_are_of(self) -> None:
         row = Version(1, "Patient", "1", 1, datetime(2026, 1, 1, tzinfo=UTC), b'{"resourceType":"Patient","id":"1"}')
         for body, patients in (
-            (row.body, ()),
-            (b'{"link":[{"other":{"reference":"Patient/1"}},{"other":{"reference":"Patient/4"}}]}', ("Patient/4",)),
+            (row.body, ("Patient/1",)),
+            (b'{"link":[{"other":{"reference":"Patient/1"}},{"other":{"reference":"Patient/4"}}]}', ("Patient/1",)),
             (b'{"subject":{"reference":"Patient/2"}}', ("Patient/2",)),
             (b'{"participant":[{"who":{"onBehalfOf":{"reference":"http://a/Patient/3/_history/4"}}}]}', ("Patient/3",)),
             (b'{"a":{"reference":"Patient/2"},"b":{"reference":"Patient/5"},"c":{"reference":"Patient/2"}}',
@@ -454,7 +478,8 @@ class AuditOnMemory(AuditSuite, OnMemory):
             (b'{"subject":{"reference":"Group/7"},"note":"Patient/7"}', ()),
         ):  # fmt: skip
             kind = "Patient" if body == row.body or b"link" in body else "Observation"
-            self.assertEqual(patients_of([replace(row, resource_type=kind, body=body)]), patients, body)
+            expected = {one: {f"{kind}/1/_history/1": None} for one in patients or ("",)}
+            self.assertEqual(audit_records.divided([replace(row, resource_type=kind, body=body)]), expected, body)
 
     def test_texts_of_others_stay_on_one_line(self) -> None:
         self.assertEqual(clean("a\r\nb\u2028c\x00\x1b[0m"), "a  b c  [0m")

@@ -104,6 +104,7 @@ class PatternSuite(Suite):
         store = audited(self.world_commit, noted.append, clock, id_suffixes())
         origin = Origin("urn:oid:1.2.3", "LAB", (("facility", "NORTH"),))
         await store([replace(unit(create(patient("7")), receipt="m7"), origin=origin)])
+        await self.trail.collect()
         note = binding_recorder(ALL, noted.append, clock, id_suffixes())
         for caller, status in ((NURSE, 200), (ANONYMOUS, 401)):
             note(BindingAttempt(Session("default", caller=caller), "websocket bind", ["s1"], status, "", ID, clock()))

@@ -12,7 +12,8 @@ from ipf.ports import OPEN, Answer, Caller, Json, Request, Version
 from ipf.ports.integrity import Referrers
 from ipf.rest.operations import merge
 from ipf.rest.operations.merge_record import move_back, move_references
-from ipf.security.audit import AuditRules, ContextCache, audit_of
+from ipf.security.audit import AuditRules, ContextCache, id_suffixes
+from ipf.security.audit_records import records_of
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, issues
 
 MRN = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}
@@ -484,14 +485,14 @@ class MergeSuite(Suite):
         self.assertEqual(await self.subject("Encounter/e1"), "Patient/t")
 
     async def test_audit(self) -> None:
-        """The record names both Patients."""
+        """Each Patient has a record."""
         await self.fill()
         answer = await self.merge()
         request = Request("POST", ("Patient", "$merge"), (), {}, b"{}", BASE, CORRELATION_ID)
         context = ContextCache(AuditRules()).of(request, answer.status)
         assert context is not None
-        record = audit_of(request, answer, 0.0, 0, "7000-8000-000000000000", context)
-        self.assertEqual(record.entities, ("Patient/s/_history/2", "Patient/t/_history/2"))
+        records = records_of(request, answer, 0.0, 0, id_suffixes(), context)
+        self.assertEqual([one.entities for one in records], [("Patient/s/_history/2",), ("Patient/t/_history/2",)])
 
 
 class _Interfering:
