@@ -28,6 +28,7 @@ from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
 from ipf.app.runtime.stores import OpenedStores, open_stores
 from ipf.app.runtime.systemd import Systemd
 from ipf.app.runtime.watchdog import Watchdog
+from ipf.app.stages.audit_feed import start_audit_feed
 from ipf.app.stages.converters import start_conversion
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
@@ -65,6 +66,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     sockets = start_notifications(settings, stores, reactor, stack)
     start_topic_failures(settings, stores, reactor, stack, withdraws=True)
     start_maintenance(settings, stores, reactor, stack)
+    feed = start_audit_feed(settings, stores, reactor, stack)
     converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
 
     receiver = build_receiver(settings, stores, maps.installation, reactor)
@@ -72,7 +74,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
-    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters, listeners)
+    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters, listeners, feed)
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
     stack.push_async_callback(profiles.stop)

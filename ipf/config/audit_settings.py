@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipf.config.parsers import boolean, integer
+from ipf.config.parsers import boolean, integer, optional, surfaces, syslog_server
 from ipf.config.variables import variable
 
 
@@ -33,4 +33,17 @@ class AuditSettings:
         integer(100),
         50_000,
         "audit records that may wait for the store; further ones are dropped",
+    )
+    audit_syslog: tuple[str, int] | None = variable(
+        "IPF_AUDIT_SYSLOG", syslog_server, None, "log server that receives audit records, tls://host:6514; unset: none"
+    )
+    audit_syslog_ca: str | None = variable(
+        "IPF_AUDIT_SYSLOG_CA", optional, None, "PEM file of authorities for its certificate; unset: the system's"
+    )
+    audit_syslog_certificate: str | None = variable(
+        "IPF_AUDIT_SYSLOG_CERTIFICATE", optional, None, "PEM file of the certificate to present to it"
+    )
+    audit_syslog_key: str | None = variable("IPF_AUDIT_SYSLOG_KEY", optional, None, "PEM file of the key of it")
+    audit_syslog_surfaces: tuple[str, ...] = variable(
+        "IPF_AUDIT_SYSLOG_SURFACES", surfaces, ("fhir", "admin"), "records to send: fhir, admin, or both"
     )

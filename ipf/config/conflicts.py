@@ -16,7 +16,7 @@ _DEFAULT_TENANT = "default"
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict."""
-    return chain(_databases(settings), _tokens(settings), _listeners(settings), _tenants(settings))
+    return chain(_databases(settings), _tokens(settings), _listeners(settings), _tenants(settings), _feed(settings))
 
 
 def _databases(settings: Settings) -> Iterator[str]:
@@ -59,3 +59,12 @@ def _tenants(settings: Settings) -> Iterator[str]:
         for name, tenant in given:
             if tenant and tenant not in (_DEFAULT_TENANT, *settings.tenants):
                 yield f"{variable}: {tenant}, the tenant of {name}, is not among IPF_TENANTS"
+
+
+def _feed(settings: Settings) -> Iterator[str]:
+    """The feed of audit records to a log server."""
+    if (settings.audit_syslog_certificate is None) != (settings.audit_syslog_key is None):
+        missing = "KEY" if settings.audit_syslog_key is None else "CERTIFICATE"
+        yield f"IPF_AUDIT_SYSLOG_{missing}: set both the certificate and the key for the log server, or neither"
+    if settings.audit_syslog is not None and not settings.audit_enabled:
+        yield "IPF_AUDIT_SYSLOG: requires SUBSCRIPTION_SERVICE_AUDIT_ENABLED"

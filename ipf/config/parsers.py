@@ -235,3 +235,24 @@ def smtp_url(value: str) -> str:
     if not _SMTP_URL.fullmatch(value.strip()):
         raise ValueError("expected smtp://host or smtps://user:password@host?from=address")
     return value.strip()
+
+
+_SYSLOG_URL = re.compile(r"tls://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+SYSLOG_PORT = 6514
+
+
+def syslog_server(value: str) -> tuple[str, int]:
+    """Host and port of a log server over TLS: tls://host or tls://host:port."""
+    read = _SYSLOG_URL.fullmatch(value.strip())
+    port = int(read[2] or SYSLOG_PORT) if read is not None else 0
+    if read is None or not 0 < port < 65_536:
+        raise ValueError("expected tls://host or tls://host:port")
+    return read[1].strip("[]"), port
+
+
+def surfaces(value: str) -> tuple[str, ...]:
+    """Surfaces of the audit trail: fhir, admin, or both."""
+    found = tuple(dict.fromkeys(words(value.lower())))
+    if not found or not {"fhir", "admin"}.issuperset(found):
+        raise ValueError("expected fhir, admin, or both separated by a comma")
+    return found

@@ -169,6 +169,8 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("maybe", "expected one of disabled, enabled", ("SUBSCRIPTION_SERVICE_MULTITENANCY",)),
     ("maybe", "expected a whole number from 1 to 36500 days", ("SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS",)),
     ("maybe", "expected a whole number from 100 to 2147483647", ("IPF_AUDIT_QUEUE",)),
+    ("maybe", "expected tls://host or tls://host:port", ("IPF_AUDIT_SYSLOG",)),
+    ("maybe", "expected fhir, admin, or both separated by a comma", ("IPF_AUDIT_SYSLOG_SURFACES",)),
     ("maybe", "expected one of off, warn, enforce", ("SUBSCRIPTION_SERVICE_VALIDATION_MODE",)),
     ("maybe", "expected one of off, warn, refuse", ("IPF_CONVERSION_VALIDATION",)),
 ]
@@ -181,6 +183,9 @@ FREE = {
     "IPF_IDENTITY_FILE",
     "IPF_PACKAGE_DIR",
     "IPF_PROFILE_DIR",
+    "IPF_AUDIT_SYSLOG_CA",
+    "IPF_AUDIT_SYSLOG_CERTIFICATE",
+    "IPF_AUDIT_SYSLOG_KEY",
     "IPF_ADMIN_AUTH_TOKEN",
     "IPF_ADMIN_READ_TOKEN",
     "SUBSCRIPTION_SERVICE_CHANNEL_SECURITY",

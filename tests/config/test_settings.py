@@ -58,6 +58,11 @@ REFUSED = [
     ("IPF_MLLP_ALLOW", "nowhere=10.1.0.0/16"),
     ("IPF_HTTP_CORS_ORIGINS", "https://app.example.org/path"),
     ("IPF_SECRET_KEY", "short"),
+    ("IPF_AUDIT_SYSLOG", "tcp://siem.example.org"),
+    ("IPF_AUDIT_SYSLOG", "tls://siem.example.org:0"),
+    ("IPF_AUDIT_SYSLOG", "tls://siem.example.org:70000"),
+    ("IPF_AUDIT_SYSLOG", "tls://user@siem.example.org"),
+    ("IPF_AUDIT_SYSLOG_SURFACES", "fhir,mllp"),
     ("SUBSCRIPTION_SERVICE_VALIDATION_MODE", "strict"),
     ("IPF_FHIR_URL", "hapi.example/fhir"),
     ("IPF_MLLP_FALLBACK_CHARSET", "klingon"),
@@ -104,6 +109,16 @@ class SettingsTests(TestCase):
             ({"SUBSCRIPTION_SERVICE_AUTH_ENABLED": "true"}, "SUBSCRIPTION_SERVICE_AUTH_ISSUER"),
             ({"IPF_ADMIN_READ_TOKEN": "r"}, "IPF_ADMIN_AUTH_TOKEN"),
             ({"IPF_ADMIN_READ_TOKEN": "same", "IPF_ADMIN_AUTH_TOKEN": "same"}, "IPF_ADMIN_READ_TOKEN"),
+        ):
+            with self.assertRaisesRegex(InvalidSetting, f"^{name}: "):
+                environment.read(environ)
+
+    def test_the_feed_of_audit_records(self) -> None:
+        server = {"IPF_AUDIT_SYSLOG": "tls://siem.example.org"}
+        for environ, name in (
+            ({**server, "IPF_AUDIT_SYSLOG_KEY": "k"}, "IPF_AUDIT_SYSLOG_CERTIFICATE"),
+            ({**server, "IPF_AUDIT_SYSLOG_CERTIFICATE": "c"}, "IPF_AUDIT_SYSLOG_KEY"),
+            ({**server, "SUBSCRIPTION_SERVICE_AUDIT_ENABLED": "false"}, "IPF_AUDIT_SYSLOG"),
         ):
             with self.assertRaisesRegex(InvalidSetting, f"^{name}: "):
                 environment.read(environ)

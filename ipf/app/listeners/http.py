@@ -30,6 +30,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.service import MappingAdminService, as_claimed
+from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import Answer, Handler, Request, WebsocketHub
@@ -90,6 +91,7 @@ class HttpParts:
     sockets: WebsocketHub
     converters: ConverterProcesses | None
     listeners: Listeners
+    audit_feed: AuditFeed | None
 
 
 async def open_http(
@@ -280,6 +282,8 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "profiles": Component(parts.profiles.health, required=False),
         "topics": Component(topics, required=False),
     }
+    if parts.audit_feed is not None:
+        found["audit_feed"] = Component(parts.audit_feed.health, required=False)
     if access.keys is not None:
         found["identity_provider"] = Component(access.keys.check, required=False)
     if settings.mapping_url is not None:

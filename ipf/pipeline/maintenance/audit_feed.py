@@ -2,8 +2,9 @@
 
 One process of all replicas holds the lease and sends.  Syslog has no acknowledgement.  What counts as received is a
 stream that the receiver has ended with this side, which it does after it has read everything (RFC 5425 section 4.4).
-The stage therefore ends its stream every CHECKPOINT_SECONDS and opens another; only then the durable position moves.  A
-stream that breaks, a crash and a lost lease repeat what was sent since: there are duplicates after a break, and no gap.
+The stage therefore ends its stream from time to time (`Pace`) and opens another; only then the durable position moves.
+A stream that breaks, a crash and a lost lease repeat what was sent since: there are duplicates after a break, and no
+gap.
 
 No request waits for the feed.  While the receiver is slow the stage waits; while it is away the stage retries.
 """
@@ -11,6 +12,7 @@ No request waits for the feed.  While the receiver is slow the stage waits; whil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from twisted.logger import Logger
 
@@ -24,12 +26,22 @@ log = Logger()
 
 BATCH = 100
 LEASE_SECONDS = 120.0
-CHECKPOINT_SECONDS = 30.0
+RENEW_SECONDS = 20.0
 MOST_UNCONFIRMED = 5000
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0
 
 Render = Callable[[Sequence[FedRecord]], bytes]
 """Frames of records."""
+
+
+class Pace(NamedTuple):
+    """Seconds.  `checkpoint`: after which a stream is ended; `first_wait`, `longest_wait`: after a failed attempt."""
+
+    checkpoint: float = 30.0
+    first_wait: float = 1.0
+    longest_wait: float = 60.0
+
+
+PACE = Pace()
 
 
 class AuditFeed:
@@ -45,6 +57,7 @@ class AuditFeed:
         now: Clock,
         seconds: Callable[[], float],
         run_in_thread: RunInThread = run_inline,
+        pace: Pace = PACE,
     ) -> None:
         self._store = store
         self._open_stream = open_stream
@@ -54,8 +67,9 @@ class AuditFeed:
         self._now = now
         self._seconds = seconds
         self._run_in_thread = run_in_thread
+        self._pace = pace
         self._stream: LogStream | None = None
-        self._opened_at = self._retry_at = 0.0
+        self._opened_at = self._retry_at = self._held_at = float("-inf")
         self._sent = self._confirmed = 0
         self._failures = 0
         self._reason = ""
@@ -66,15 +80,10 @@ class AuditFeed:
         """Send one batch; True when there may be more.  StoreUnreachable."""
         if self._seconds() < self._retry_at:
             return False
-        held = await self._store.hold(self._worker, LEASE_SECONDS)
-        self._is_sender = held is not None
-        if held is None:
-            self._drop()
-            if self._behind:
-                self._note_behind(0.0)
+        if not await self._hold():
             return False
         if self._stream is None:
-            self._sent = self._confirmed = held
+            self._sent = self._confirmed
         try:
             has_more = await self._send()
             if self._is_due():
@@ -83,6 +92,21 @@ class AuditFeed:
             self._wait(str(lost))
             return False
         return has_more
+
+    async def _hold(self) -> bool:
+        """Whether this process sends."""
+        if self._seconds() - self._held_at < RENEW_SECONDS:
+            return self._is_sender
+        self._held_at = self._seconds()
+        held = await self._store.hold(self._worker, LEASE_SECONDS)
+        self._is_sender = held is not None
+        if held is not None:
+            self._confirmed = held if self._stream is None else self._confirmed
+            return True
+        self._drop()
+        if self._behind:
+            self._note_behind(0.0)
+        return False
 
     async def _send(self) -> bool:
         records = await self._store.after(self._sent, self._surfaces, BATCH)
@@ -105,7 +129,7 @@ class AuditFeed:
     def _is_due(self) -> bool:
         if self._stream is None:
             return self._sent > self._confirmed  # records of no wanted surface, which need no stream
-        is_old = self._seconds() - self._opened_at >= CHECKPOINT_SECONDS
+        is_old = self._seconds() - self._opened_at >= self._pace.checkpoint
         return is_old or self._sent - self._confirmed >= MOST_UNCONFIRMED
 
     async def _confirm(self) -> None:
@@ -118,10 +142,12 @@ class AuditFeed:
             self._failures, self._reason = 0, ""
         if await self._store.advance(self._worker, self._sent):
             self._confirmed = self._sent
+        else:
+            self._held_at = float("-inf")  # another process may have taken over
 
     def _wait(self, reason: str) -> None:
         self._drop()
-        wait = min(FIRST_WAIT_SECONDS * 2 ** min(self._failures, 10), LONGEST_WAIT_SECONDS)
+        wait = min(self._pace.first_wait * 2 ** min(self._failures, 10), self._pace.longest_wait)
         if reason != self._reason:
             log.warn(event_line("audit_feed_interrupted", reason=reason, position=self._confirmed))
         self._failures, self._reason = self._failures + 1, reason
@@ -146,6 +172,7 @@ class AuditFeed:
             log.warn(event_line("audit_feed_interrupted", reason=str(lost), position=self._confirmed))
         if self._is_sender:
             await self._store.hold(self._worker, 0.0)
+            self._is_sender, self._held_at = False, float("-inf")
 
     async def health(self) -> Json:
         """The details of the health component.  RuntimeError: the log server does not take the records."""

@@ -15,10 +15,10 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import StoreUnreachable
 from ipf.pipeline.maintenance.audit_feed import (
     BATCH,
-    CHECKPOINT_SECONDS,
     LEASE_SECONDS,
-    LONGEST_WAIT_SECONDS,
     MOST_UNCONFIRMED,
+    PACE,
+    RENEW_SECONDS,
     AuditFeed,
 )
 from ipf.ports.audit import ADMIN, FHIR, Audit, AuditContext, datetime_of
@@ -115,7 +115,7 @@ class FeedTests(TestCase):
 
     async def checkpoint(self) -> None:
         """The step at which the stream is ended."""
-        self.time += CHECKPOINT_SECONDS
+        self.time += PACE.checkpoint
         await self.drain()
 
     async def test_all_in_order(self) -> None:
@@ -160,10 +160,10 @@ class FeedTests(TestCase):
                     await self.feed.stop()
                     self.feed = self.make("one")
                 await self.drain()
-                self.time += random.choice((1.0, CHECKPOINT_SECONDS, LONGEST_WAIT_SECONDS))
+                self.time += random.choice((1.0, PACE.checkpoint, PACE.longest_wait))
             receiver.is_up, receiver.breaks_after = True, None
             for _ in range(3):
-                self.time += LONGEST_WAIT_SECONDS
+                self.time += PACE.longest_wait
                 await self.drain()
             await self.feed.stop()
             self.assertEqual(self.store.position, len(self.store.chain), seed)
@@ -207,6 +207,7 @@ class FeedTests(TestCase):
         self.assertEqual(await other.health(), {"sender": False})
         await self.feed.stop()  # confirms, and leaves the lease to others
         self.write(1)
+        self.time += RENEW_SECONDS
         await other.step()
         await other.stop()
         self.assertEqual((self.receiver.heard, self.store.position), ([[1, 2, 3, 4, 5], [6]], 6))
