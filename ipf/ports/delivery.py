@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ipf.ports.audit import Audit
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
 from ipf.ports.grants import Writer
@@ -98,7 +99,8 @@ class DeliveryEnd:
 
     `delivered_to`: the highest number acknowledged without a gap, None = no new one.  `attempts` go to the ledger.
     `retry_at` None = no failure pending.  `keep_until` renews the lease of an active subscription instead of releasing
-    it; with `more`, only when there are further events, and up to `more` of them are returned.
+    it; with `more`, only when there are further events, and up to `more` of them are returned.  `audits`: of the
+    attempts, written in the same transaction even when the lease was lost.
     """
 
     delivered_to: int | None
@@ -107,6 +109,7 @@ class DeliveryEnd:
     attempt_count: int = 0
     keep_until: datetime | None = None
     more: int = 0
+    audits: Sequence[Audit] = ()
 
 
 @dataclass(slots=True)
@@ -182,8 +185,11 @@ class DeliveryQueue(Protocol):
         At most `limit` events per subscription.
         """
 
-    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
-        """Write attempts over websockets, by subscription rid, to ledger and counters; advance the cursor."""
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]], audits: Sequence[Audit] = ()) -> None:
+        """Write attempts over websockets, by subscription rid, to ledger and counters; advance the cursor.
+
+        `audits`: of the attempts, written in the same transaction.
+        """
 
     async def holders(self) -> list[str]:
         """Names of the workers with unexpired leases."""

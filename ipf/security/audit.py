@@ -26,8 +26,12 @@ LONGEST_TARGET = 2000
 LONGEST_FORM = 64 * 1024
 LONGEST_NAME = 200
 
+NOTIFICATION = "notification"
+"""The interaction of a notification to a subscriber; no interaction of FHIR."""
+
 INTERACTIONS = (
     "create", "read", "vread", "history", "update", "patch", "delete", "search", "transaction", "batch", "operation",
+    NOTIFICATION,
 )  # fmt: skip
 _ACTIONS = {"create": "C", "read": "R", "vread": "R", "history": "R", "update": "U", "patch": "U", "delete": "D"}
 _BY_METHOD = {"GET": "search", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

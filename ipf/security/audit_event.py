@@ -21,10 +21,21 @@ from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit, AuditContext, unversioned
 from ipf.ports.mapping import Origin
-from ipf.security.audit_patterns import QUERY, REQUEST_ID_SYSTEM, SOURCE, Code, family_of, profile_of, roles_of
+from ipf.security.audit import NOTIFICATION
+from ipf.security.audit_patterns import (
+    DESTINATION,
+    QUERY,
+    REQUEST_ID_SYSTEM,
+    SOURCE,
+    Code,
+    family_of,
+    profile_of,
+    roles_of,
+)
 
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
 SUBTYPE_SYSTEM = "http://hl7.org/fhir/restful-interaction"
+OWN_SUBTYPE_SYSTEM = "urn:ipf:CodeSystem/audit-subtype"
 _SOURCE_SYSTEM = "http://terminology.hl7.org/CodeSystem/security-source-type"
 _ENTITY_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-entity-type"
 _RESOURCE_TYPES = "http://hl7.org/fhir/resource-types"
@@ -59,7 +70,11 @@ def audit_event(audit: Audit, base_url: str) -> Json:
         "meta": meta if profile is None else {**meta, "profile": [profile]},
         "type": {"system": TYPE_SYSTEM, "code": "rest", "display": "RESTful Operation"},
         "subtype": [
-            {"system": SUBTYPE_SYSTEM, "code": audit.context.interaction, "display": audit.context.interaction}
+            {
+                "system": subtype_system(audit.context),
+                "code": audit.context.interaction,
+                "display": audit.context.interaction,
+            }
         ],
         "action": audit.context.action,
         "period": {"start": _instant(began), "end": _instant(audit.recorded_at)},
@@ -74,9 +89,17 @@ def audit_event(audit: Audit, base_url: str) -> Json:
     return event
 
 
+def subtype_system(context: AuditContext) -> str:
+    """The code system of the interaction."""
+    return OWN_SUBTYPE_SYSTEM if context.interaction == NOTIFICATION else SUBTYPE_SYSTEM
+
+
 def _agents(audit: Audit, base_url: str) -> Iterator[Json]:
     """The person, the client, this server, the sender of a message; the first has made the request."""
     context, roles = audit.context, roles_of(audit)
+    if context.interaction == NOTIFICATION:
+        yield from _sender_and_receiver(context, base_url)
+        return
     requestor: Json = {"altId": context.agent, "requestor": True}
     if context.purpose:
         requestor["purposeOfUse"] = [{"coding": [_purpose(one)]} for one in context.purpose]
@@ -96,6 +119,20 @@ def _agents(audit: Audit, base_url: str) -> Iterator[Json]:
     yield {"type": _concept(roles.server), "who": _SERVER, "requestor": False, "network": network}
     if audit.origin is not None and audit.origin.agent_system:
         yield _sender(audit.origin)
+
+
+def _sender_and_receiver(context: AuditContext, base_url: str) -> Iterator[Json]:
+    """Of a notification: this server, and the endpoint or the websocket client."""
+    server = {"type": _concept(SOURCE), "who": _SERVER, "network": {"address": base_url, "type": _URI}}
+    is_client = context.agent != _SERVER["display"]
+    yield {**server, "requestor": not is_client}
+    who = _who(context, context.agent) if is_client else {"display": context.address}
+    receiver: Json = {"type": _concept(DESTINATION), "who": who, "requestor": is_client}
+    if context.user and "/" in context.user:
+        receiver["who"] = {"reference": context.user} | who
+    if is_client:
+        receiver["altId"] = context.agent
+    yield {**receiver, "network": {"address": context.address, "type": _URI}}
 
 
 def _who(context: AuditContext, agent: str) -> Json:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Lease, NewEvent, SubscriptionState
 from ipf.ports.delivery import Settled
+from tests.contracts.audit import audit
 from tests.contracts.resources import CORRELATION, Writing, change, patient
 
 
@@ -73,6 +74,22 @@ class DeliveryQueueContract(Writing):
         self.assertEqual((health.success_count, health.failure_count, health.last_error), (3, 0, None))
         self.assertNotEqual(rid, quiet)
         self.assertIsNone(await self.queue.health("north", "s1"))
+
+    async def recorded(self) -> list[str]:
+        """The ids of the audit records, sorted."""
+        raise NotImplementedError
+
+    async def test_audit_records_are_written_with_the_attempts(self) -> None:
+        """Also when the lease was lost meanwhile: the notification was sent."""
+        rid = await self.subscribe("s1")
+        await self.fire(rid, "a")
+        (lease,) = await self.lease()
+        one, two, three, four = (audit(number) for number in range(4))
+        settled = await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)], audits=[one, two]))
+        self.assertEqual(settled, Settled(False))
+        self.assertIsNone(await self.queue.settle(lease, DeliveryEnd(None, [attempt(1)], audits=[three])))
+        await self.queue.record_sent({rid: [attempt(1)]}, [four])
+        self.assertEqual(await self.recorded(), [one.id, two.id, three.id, four.id])
 
     async def test_settle_returns_the_next_events(self) -> None:
         """The lease is kept while there are further events, which are returned; then it is released."""

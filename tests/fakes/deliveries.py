@@ -18,6 +18,7 @@ from ipf.ports import (
     Lease,
     SubscriptionHealth,
 )
+from ipf.ports.audit import Audit
 from ipf.ports.delivery import Settled
 from tests.fakes.resources import MemoryFhirStore, Stream
 
@@ -141,6 +142,7 @@ class MemoryDeliveryQueue:
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
         self._store.check()
+        self._store.audits += end.audits
         cursor = self._held(lease)
         if cursor is None:
             return None
@@ -199,9 +201,10 @@ class MemoryDeliveryQueue:
             for event in stream.events[cursors[rid] : cursors[rid] + limit]
         ]
 
-    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]], audits: Sequence[Audit] = ()) -> None:
         """See `ports.DeliveryQueue.record_sent`."""
         self._store.check()
+        self._store.audits += audits
         for rid, made in attempts.items():
             self._keep(rid, made)
             numbers = [attempt.to_event_number or attempt.event_number for attempt in made if attempt.succeeded]

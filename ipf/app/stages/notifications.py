@@ -23,6 +23,8 @@ from ipf.ports import Channels, Compose
 from ipf.ports.delivery import AuthorizationFilter
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.write.commit import refresh
+from ipf.security.audit import id_suffixes
+from ipf.security.audit_delivery import delivery_audit
 from ipf.security.vault import Vault
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.resources.grants import PostgresGrants
@@ -54,6 +56,7 @@ def start_notifications(
         poll_seconds=settings.worker_poll_ms / 1000,
         authorization_filter=authorization_filter,
         numbered_from=authorization.numbered_from if authorization is not None else None,
+        audit=delivery_audit(id_suffixes()) if settings.audit_enabled else None,
     )
     sockets.start()
     stack.push_async_callback(sockets.stop, settings.stop_seconds)
@@ -126,6 +129,7 @@ def _start_delivery(
         lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
         in_flight=settings.delivery_in_flight,
         authorization_filter=authorization_filter,
+        audit=delivery_audit(id_suffixes()) if settings.audit_enabled else None,
     )
     deliver.start()
     stack.push_async_callback(deliver.stop, settings.stop_seconds)

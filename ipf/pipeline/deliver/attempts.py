@@ -6,8 +6,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from ipf.ports import EVENT, HEARTBEAT, Attempt, Backoff, Delivered, Event, Lease
+from twisted.logger import Logger
+
+from ipf.errors import Problem, StoreUnreachable
+from ipf.pipeline.deliver.authorization import SubscriptionChanged
+from ipf.ports import (
+    EVENT,
+    HEARTBEAT,
+    SYSTEM,
+    Attempt,
+    Backoff,
+    Caller,
+    Channel,
+    Compose,
+    Delivered,
+    Event,
+    Lease,
+    Terms,
+)
+from ipf.ports.audit import Audit
+from ipf.security.audit_delivery import AuditDelivery
 from ipf.telemetry.logs import event_line
+
+log = Logger()
 
 MAX_RETRY_AFTER_SECONDS = 900.0
 JITTER = 0.25
@@ -21,6 +42,40 @@ def attempt_of(events: Sequence[Event], attempted_at: datetime, delivered: Deliv
         first, attempted_at, delivered.succeeded, delivered.http_status, delivered.duration_ms, reason_of(delivered),
         correlation_of(events) or str(uuid4()), EVENT if events else HEARTBEAT, last,
     )  # fmt: skip
+
+
+async def send(compose: Compose, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
+    """Compose and send a notification of these events, or a heartbeat.
+
+    Raises StoreUnreachable and SubscriptionChanged; every other failure is one of the attempt.
+    """
+    try:
+        notification = await (compose.events(lease, events) if events else compose.heartbeat(lease))
+    except (StoreUnreachable, SubscriptionChanged):
+        raise
+    except Problem as problem:
+        return Delivered(None, 0, problem.text)
+    except Exception:
+        log.failure("the notification for Subscription/{id} cannot be composed", id=lease.subscription_id)
+        return Delivered(None, 0, "the notification cannot be composed")
+    return await channel.send(notification)
+
+
+def audits_of(
+    audit: AuditDelivery | None,
+    lease: Lease,
+    terms: Terms,
+    events: Sequence[Event],
+    delivered: Delivered,
+    ended: datetime,
+    caller: Caller = SYSTEM,
+) -> list[Audit]:
+    """The audit records of an attempt to send these events.  A failure here is logged; it fails no delivery."""
+    try:
+        return [] if audit is None else audit(lease, terms, events, delivered, ended, caller)
+    except Exception:
+        log.failure("event=audit_not_written", correlation_id=correlation_of(events))
+        return []
 
 
 def correlation_of(events: Sequence[Event]) -> str | None:

@@ -38,16 +38,18 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from ipf.errors import Problem, StoreUnreachable
+from ipf.errors import StoreUnreachable
 from ipf.pipeline.deliver.activate import SetStatus
 from ipf.pipeline.deliver.attempts import (
     attempt_of,
+    audits_of,
     budget_seconds,
     correlation_of,
     failure_line,
     instant,
     reason_of,
     retry_delay_seconds,
+    send,
 )
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.deliver.destinations import Destinations, Postponed
@@ -62,13 +64,13 @@ from ipf.ports import (
     Clock,
     Compose,
     Delivered,
-    DeliveryEnd,
     DeliveryQueue,
     Event,
     Lease,
     Notifier,
 )
 from ipf.ports.delivery import AuthorizationFilter, Settled
+from ipf.security.audit_delivery import AuditDelivery
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
 
@@ -91,7 +93,8 @@ class Deliver:
 
     `lease_seconds` must exceed the time limit of the channels.  `clock`: monotonic time; `now`: wall clock; `chance` in
     [0, 1) spreads waits.  `authorization_filter` removes events that the subscriber may not receive
-    (`authorization.py`).  `in_flight`: notifications of one subscription in flight; 1 is strictly in order of number.
+    (`authorization.py`).  `audit`: makes the records of attempts.  `in_flight`: notifications of one subscription in
+    flight; 1 is strictly in order of number.
     """
 
     def __init__(
@@ -112,12 +115,14 @@ class Deliver:
         in_flight: int = 1,
         chance: Callable[[], float] = random.random,
         authorization_filter: AuthorizationFilter | None = None,
+        audit: AuditDelivery | None = None,
     ) -> None:
         self._queue = queue
         self._channels = channels
         self._compose = compose
         self._chance = chance
         self._authorization_filter = authorization_filter
+        self._audit = audit
         self._destinations = Destinations(clock, chance, max_pause_seconds=backoff.max_ms / 1000)
         self._set_status = set_status
         self._clock = clock
@@ -324,25 +329,14 @@ class Deliver:
         run.sending.append(began)
         delivered = None
         try:
-            delivered = await self._send(channel, run.lease, events)
+            delivered = await send(self._compose, channel, run.lease, events)
         finally:
             run.sending.remove(began)
             self._destinations.release(destination, delivered, None if delivered is None else reason_of(delivered))
         metrics.notification_sent(delivered.succeeded, delivered.duration_ms / 1000)
         run.attempts.append(attempt_of(events, attempted_at, delivered))
+        run.audits += audits_of(self._audit, run.lease, run.terms, events, delivered, self._now())
         return delivered
-
-    async def _send(self, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
-        try:
-            notification = await (self._compose.events(lease, events) if events else self._compose.heartbeat(lease))
-        except (StoreUnreachable, SubscriptionChanged):
-            raise
-        except Problem as problem:
-            return Delivered(None, 0, problem.text)
-        except Exception:
-            log.failure("the notification for Subscription/{id} cannot be composed", id=lease.subscription_id)
-            return Delivered(None, 0, "the notification cannot be composed")
-        return await channel.send(notification)
 
     async def _postpone(self, run: LeaseRun, events: Sequence[Event], postponed: Postponed) -> None:
         """Release the lease without an attempt, until the destination may be used."""
@@ -392,9 +386,7 @@ class Deliver:
         """Write cursor and ledger; None when another process holds the lease."""
         until = self._until() if keep else None
         count = run.failures if failures is None else failures
-        end = DeliveryEnd(run.delivered_to, tuple(run.attempts), retry_at, count, until, more)
-        run.delivered_to = None
-        run.attempts.clear()  # further ones may come while this settlement is written
+        end = run.end(retry_at, count, until, more)
         settled = await self._persist(run, partial(self._queue.settle, run.lease, end))
         run.settled = self._clock.seconds()
         if until is not None:

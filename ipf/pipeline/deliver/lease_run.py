@@ -10,7 +10,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
-from ipf.ports import Attempt, Lease, Terms
+from ipf.ports import Attempt, DeliveryEnd, Lease, Terms
+from ipf.ports.audit import Audit
 
 
 @dataclass(slots=True, eq=False)
@@ -18,7 +19,7 @@ class LeaseRun:
     """The state of one lease in progress.
 
     `sending`: when the requests in flight began, oldest first.  `width`: notifications that may be in flight.
-    `delivered_to` and `attempts` are not settled yet.  `is_over`: the lease is not held any more.
+    `delivered_to`, `attempts` and `audits` are not settled yet.  `is_over`: the lease is not held any more.
     """
 
     lease: Lease
@@ -34,9 +35,20 @@ class LeaseRun:
     width: int = 1
     delivered_to: int | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
     is_settling: bool = False
     is_over: bool = False
     ended: bool = False
+
+    def end(self, retry_at: datetime | None, failures: int, keep_until: datetime | None, more: int) -> DeliveryEnd:
+        """What is to be settled; further attempts may come while it is written."""
+        end = DeliveryEnd(
+            self.delivered_to, tuple(self.attempts), retry_at, failures, keep_until, more, tuple(self.audits)
+        )
+        self.delivered_to = None
+        self.attempts.clear()
+        self.audits.clear()
+        return end
 
 
 async def all_ended(coroutines: Iterable[Coroutine[Deferred[Any], Any, object]]) -> None:

@@ -32,7 +32,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.redaction import redact_body
-from ipf.pipeline.deliver.attempts import attempt_of
+from ipf.pipeline.deliver.attempts import attempt_of, audits_of
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.worker import Worker
 from ipf.ports import (
@@ -53,8 +53,10 @@ from ipf.ports import (
     WebsocketClient,
     WebsocketHub,
 )
+from ipf.ports.audit import Audit
 from ipf.ports.delivery import AuthorizationFilter
 from ipf.security.access import may_hide, may_hold
+from ipf.security.audit_delivery import AuditDelivery
 from ipf.telemetry import metrics
 
 log = Logger()
@@ -118,12 +120,15 @@ class WebsocketNotifier:
         poll_seconds: float = 1.0,
         authorization_filter: AuthorizationFilter | None = None,
         numbered_from: NumberedFrom | None = None,
+        audit: AuditDelivery | None = None,
     ) -> None:
         self._queue = queue
         self._tokens = tokens
         self._compose = compose
         self._authorization_filter = authorization_filter
         self._numbered_from = numbered_from
+        self._audit = audit
+        self._unrecorded_audits: list[Audit] = []
         self._clock = clock
         self._now = now
         self._subscriptions: dict[int, BoundSubscription] = {}
@@ -261,10 +266,12 @@ class WebsocketNotifier:
 
     async def _record(self) -> None:
         written, self._unrecorded = self._unrecorded, {}
+        audits, self._unrecorded_audits = self._unrecorded_audits, []
         try:
-            await self._queue.record_sent(written)
+            await self._queue.record_sent(written, audits)
         except Exception:
             self._unrecorded = written | self._unrecorded
+            self._unrecorded_audits = audits + self._unrecorded_audits
             raise
 
     async def _send_events(self, rid: int, events: Sequence[Event]) -> None:
@@ -312,6 +319,7 @@ class WebsocketNotifier:
             made = notifications[binding.audience]
             if made:
                 results.append(client.send([text for one in made for text in _texts(one, binding)]))
+                self._note(subscription, binding, made, results[-1])
                 binding.sent_at = self._clock.seconds()
                 if binding.count is not None and events:
                     binding.count += len(made)
@@ -322,6 +330,16 @@ class WebsocketNotifier:
         delivered = Delivered(None, duration_ms, None if done else UNDELIVERED, is_done=done)
         metrics.notification_sent(done, duration_ms / 1000)
         self._add_attempt(subscription, events, attempted_at, delivered)
+
+    def _note(
+        self, subscription: BoundSubscription, binding: ClientBinding, made: Sequence[Notification], is_sent: bool
+    ) -> None:
+        """Keep the audit records of what was sent to one client."""
+        events = [event for one in made for event in one.events]
+        delivered = Delivered(None, 0, None if is_sent else UNDELIVERED, is_done=is_sent)
+        self._unrecorded_audits += audits_of(
+            self._audit, subscription.lease, subscription.terms, events, delivered, self._now(), binding.session.caller
+        )
 
     async def _notifications(
         self, subscription: BoundSubscription, events: Sequence[Event]

@@ -24,7 +24,8 @@ from ipf.store.deliveries.websockets import STATEMENTS as WEBSOCKETS
 from ipf.store.deliveries.websockets import WebsocketEvents, event_of
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
-from ipf.store.postgres.quoting import Statement, joined, printable
+from ipf.store.postgres.quoting import Statement, joined, printable, script
+from ipf.store.postgres.symbols import SymbolTable
 
 FIRST_EVENTS = 20
 """Events of each subscription that come with its lease."""
@@ -262,6 +263,7 @@ class PostgresDeliveryQueue(Reports, WebsocketEvents, Lifecycle):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._parsed: dict[int, tuple[str, Json]] = {}
+        self._symbols = SymbolTable(database)
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.lease`."""
@@ -300,7 +302,7 @@ class PostgresDeliveryQueue(Reports, WebsocketEvents, Lifecycle):
 
     async def settle(self, lease: Lease, end: DeliveryEnd) -> Settled | None:
         """See `ports.DeliveryQueue.settle`."""
-        rows = await self._all_tenants.many(_settle_call(lease, end))
+        rows = await self._all_tenants.many(script(await self._note(end.audits), _settle_call(lease, end)))
         if not rows:
             return None
         return Settled(rows[0][0], tuple(event_of(row[1:]) for row in rows if row[1] is not None))

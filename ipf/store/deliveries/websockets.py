@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ipf.errors import StoreUnreachable
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Attempt, Event, Lease
+from ipf.ports.audit import Audit
+from ipf.store.postgres.audit_calls import note, refuse
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
-from ipf.store.postgres.quoting import Statement, joined, printable
+from ipf.store.postgres.quoting import Statement, joined, printable, script
+from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.postgres.tenant_scope import Executor
 
 SUBSCRIPTION = Statement(
@@ -87,6 +91,7 @@ class WebsocketEvents:
 
     _database: Database
     _all_tenants: Executor
+    _symbols: SymbolTable
 
     async def websocket_subscription(self, tenant: str, subscription_id: str) -> Lease | None:
         """See `ports.DeliveryQueue.websocket_subscription`."""
@@ -101,7 +106,7 @@ class WebsocketEvents:
         rows = await self._all_tenants.many(EVENTS_AFTER.call(joined(cursors.keys()), joined(cursors.values()), limit))
         return [(row[0], event_of(row[1:])) for row in rows]
 
-    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]]) -> None:
+    async def record_sent(self, attempts: Mapping[int, Sequence[Attempt]], audits: Sequence[Audit] = ()) -> None:
         """See `ports.DeliveryQueue.record_sent`."""
         flat = [(rid, attempt) for rid, made in attempts.items() for attempt in made]
         if not flat:
@@ -117,7 +122,20 @@ class WebsocketEvents:
             joined(attempt.kind for _, attempt in flat),
             joined(attempt.to_event_number for _, attempt in flat),
         )
-        await self._all_tenants.many(call)
+        await self._all_tenants.many(script(await self._note(audits), call))
+
+    async def _note(self, audits: Sequence[Audit]) -> str:
+        """The statement that writes audit records under a savepoint; "" when there are none."""
+        if not audits:
+            return ""
+        tenants = {audit.context.tenant for audit in audits}
+        try:
+            await self._symbols.load(tenants)
+            return note(audits, {tenant: self._symbols.partition(tenant) for tenant in tenants})
+        except StoreUnreachable:
+            raise
+        except Exception as failed:
+            return refuse(type(failed).__name__)
 
 
 def event_of(row: Row) -> Event:

@@ -13,10 +13,8 @@ import orjson
 
 from ipf.ports.audit import Audit, AuditContext, agent_keys, unversioned
 from ipf.ports.mapping import Origin
+from ipf.store.postgres.connection import REFUSED
 from ipf.store.postgres.quoting import literal
-
-REFUSED = "audit_not_written "
-"""Begins the warning of a transaction that goes on without its records."""
 
 
 def insert(audits: Iterable[Audit], partitions: Mapping[str, int]) -> str:

@@ -25,6 +25,9 @@ from ipf.store.postgres.quoting import Statement
 T = TypeVar("T")
 log = Logger()
 
+REFUSED = "audit_not_written "
+"""Begins the warning of a transaction that goes on without its audit records (migration fhir/021)."""
+
 MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
 _UNAVAILABLE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
@@ -92,10 +95,6 @@ class Connection:
         """The last notices and warnings of the server (50 at most), which are then forgotten.  No query may run."""
         return self._driver.take_notices()
 
-    def forget_notices(self) -> None:
-        """Forget the notices and warnings until now."""
-        self._driver.forget_notices()
-
     def has_prepared(self, name: str) -> bool:
         """Whether this statement is prepared on this connection."""
         return name in self._prepared
@@ -122,11 +121,20 @@ class Connection:
         if self._closed:
             self._ran(StoreUnreachable())
             return running
+        self._log_refusals()
         self._began = self._reactor.seconds()
         if self._watchdog is None:
             self._watchdog = self._reactor.callLater(self._statement_seconds, self._check_duration)
         self._driver.query(sql, self._ran)
         return running
+
+    def _log_refusals(self) -> None:
+        """Log what earlier transactions could not record, where nobody has asked for it (`take_notices`)."""
+        for text in self._driver.earlier_notices():
+            _, mark, reason = text.partition(REFUSED)
+            if mark:
+                line = "event=audit_not_written reason={reason}"
+                log.warn(line, event="audit_not_written", reason=reason.strip())
 
     def _ran(self, result: list[Row] | BaseException) -> None:
         running, self._running = self._running, None

@@ -133,15 +133,16 @@ class PsycopgConnection:
             self._connection.poll()  # psycopg2 has not seen those that arrived together with the last result
         except psycopg2.Error:
             return []  # the next query fails
-        taken: list[str] = self._connection.notices[:]
-        self.forget_notices()
-        return taken
+        return self.earlier_notices()
 
-    def forget_notices(self) -> None:
-        """Forget the notices and warnings until now."""
+    def earlier_notices(self) -> list[str]:
+        """Those that psycopg2 has seen until now, which are then forgotten."""
         notices: list[str] = self._connection.notices
-        if notices:
-            del notices[:]
+        if not notices:
+            return []
+        taken = notices[:]
+        del notices[:]
+        return taken
 
     def quoted_identifier(self, name: str) -> str:
         """`name` quoted by libpq."""

@@ -51,11 +51,10 @@ class Session:
         if self._open:
             return ""
         self._open = True
-        self._connection.forget_notices()  # of earlier transactions
         return "BEGIN"
 
     def warnings(self) -> list[str]:
-        """The last notices and warnings (50 at most) of the server since the transaction began, once each."""
+        """The notices and warnings (50 at most) of the last statements sent, once each."""
         return self._connection.take_notices()
 
     async def end(self) -> None:

@@ -330,8 +330,7 @@ class PostgresFhirTransaction:
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not announce it")
         if len(writes.changes) > BATCH_SIZE:
-            await self._commit_many(writes)
-            return refusal(self._session.warnings())
+            return await self._commit_many(writes)
         await self._symbols.ensure(tenants_of(writes))
         await self._symbols.ensure_units(written_units(writes))
         try:
@@ -342,7 +341,7 @@ class PostgresFhirTransaction:
         await self._session.commit(calls)
         return refusal(self._session.warnings()) if writes.audits else ""
 
-    async def _commit_many(self, writes: Writes) -> None:
+    async def _commit_many(self, writes: Writes) -> str:
         """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.
 
         The last one, which locks the rows of subscriptions when there are events, is sent with the COMMIT.
@@ -351,11 +350,13 @@ class PostgresFhirTransaction:
         await self._symbols.ensure(tenants, parameters)
         await self._symbols.ensure_units(units)
         calls = commit_calls(writes, self._symbols)
-        call = await self._run_in_thread(lambda: next(calls, ""))
+        call, refused = await self._run_in_thread(lambda: next(calls, "")), ""
         while call:
             following = await self._run_in_thread(lambda: next(calls, ""))
             await (self._session.many(call) if following else self._session.commit(call))
+            refused = refused or refusal(self._session.warnings())
             call = following
+        return refused
 
 
 def _changes(rows: Sequence[Row], since: int) -> Changes:

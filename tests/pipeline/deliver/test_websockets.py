@@ -407,7 +407,7 @@ class WebsocketNotifierTests(Writing):
         await self.fire(rid, "a")
         received = self.queue.record_sent
 
-        async def unreachable(attempts: object) -> None:
+        async def unreachable(*written: object) -> None:
             raise StoreUnreachable()
 
         self.queue.record_sent = unreachable  # type: ignore[method-assign]  # the store goes away in between

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ipf.ports import DeliveryEnd
+from ipf.ports.delivery import Settled
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.contracts import deliveries as contract
-from tests.contracts.deliveries import soon
+from tests.contracts.audit import audit
+from tests.contracts.deliveries import attempt, soon
 from tests.contracts.resources import gather_all
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
 
@@ -21,6 +24,9 @@ class MemoryDeliveryQueueTest(contract.DeliveryQueueContract):
         self.ahead = timedelta()
         self.store, self.queue = store, MemoryDeliveryQueue(store, lambda: datetime.now(UTC) + self.ahead)
 
+    async def recorded(self) -> list[str]:
+        return sorted(one.id for one in self.store.audits)
+
     async def pass_time(self, seconds: float) -> None:
         self.ahead += timedelta(seconds=seconds)
 
@@ -31,6 +37,18 @@ class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")
         self.store, self.queue = PostgresFhirStore(self.database), PostgresDeliveryQueue(self.database)
+
+    async def recorded(self) -> list[str]:
+        return [id for (id,) in await self.database.many("SELECT id::text FROM audit_records ORDER BY id")]
+
+    async def test_a_record_that_is_refused_holds_up_no_delivery(self) -> None:
+        rid = await self.subscribe("s1")
+        await self.fire(rid, "a")
+        (lease,) = await self.lease()
+        await self.database.many("DROP TABLE audit_unchained")
+        settled = await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)], audits=[audit(1)]))
+        self.assertEqual((settled, await self.recorded()), (Settled(False), []))
+        self.assertEqual(await self.lease(), [])
 
     async def pass_time(self, seconds: float) -> None:
         await postgres.pass_time(self.database, "subscription_states", seconds, "ready_at", "lease_until")
