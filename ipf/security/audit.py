@@ -26,6 +26,9 @@ LONGEST_TARGET = 2000
 LONGEST_FORM = 64 * 1024
 LONGEST_NAME = 200
 
+ORIGIN_SYSTEM, ENGINE, CLIENT = "urn:ipf:CodeSystem/audit-origin", "engine", "client"
+"""The tag (`meta.tag`) of an AuditEvent: a record of this service, or a resource that a client sent."""
+
 NOTIFICATION = "notification"
 """The interaction of a notification to a subscriber; no interaction of FHIR."""
 

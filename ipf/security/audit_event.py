@@ -21,7 +21,7 @@ from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit, AuditContext, unversioned
 from ipf.ports.mapping import Origin
-from ipf.security.audit import NOTIFICATION
+from ipf.security.audit import ENGINE, NOTIFICATION, ORIGIN_SYSTEM
 from ipf.security.audit_patterns import (
     DESTINATION,
     QUERY,
@@ -62,7 +62,8 @@ def version_of(audit: Audit, base_url: str) -> Version:
 def audit_event(audit: Audit, base_url: str) -> Json:
     """The AuditEvent resource of a record.  `base_url`: the address of this server."""
     began = audit.recorded_at - timedelta(milliseconds=audit.duration_ms)
-    meta: Json = {"versionId": "1", "lastUpdated": _instant(audit.recorded_at)}
+    tag = [{"system": ORIGIN_SYSTEM, "code": ENGINE}]
+    meta: Json = {"versionId": "1", "lastUpdated": _instant(audit.recorded_at), "tag": tag}
     profile = profile_of(audit)
     event: Json = {
         "resourceType": "AuditEvent",

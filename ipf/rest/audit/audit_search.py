@@ -68,7 +68,7 @@ def _narrowed(wanted: AuditFilter, name: str, test: Test) -> tuple[AuditFilter, 
     if name == "subtype":
         found = frozenset(one for one in INTERACTIONS if _sample("interaction", one).passes(test))
         return _with(wanted, interactions=found), True
-    if name == "type":
+    if name in ("type", "_tag"):  # all records have the same
         return wanted if _sample("action", "R").passes(test) else _with(wanted, actions=frozenset()), True
     return wanted, False
 

@@ -13,14 +13,20 @@ from typing import Any
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json
+from ipf.security.audit import CLIENT, ORIGIN_SYSTEM, TYPE
 
 _MARKS = ("versionId", "lastUpdated")
 _instant = lru_cache(maxsize=64)(instant)  # one time serves a whole database transaction
 
 
 def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> Json:
-    """A shallow copy with resourceType, id and meta first, and the server-assigned elements set."""
+    """A shallow copy with resourceType, id and meta first, and the server-assigned elements set.
+
+    An AuditEvent is tagged as one that a client sent, whatever it says: those of the service are not stored here.
+    """
     meta: Json = {"versionId": str(version_id), "lastUpdated": _instant(last_updated)}
+    if resource["resourceType"] == TYPE:
+        resource = _of_client(resource)
     if "meta" not in resource and "id" not in resource:
         return {"resourceType": None, "id": id, "meta": meta, **resource}
     sent = resource.get("meta")
@@ -29,6 +35,12 @@ def stamp(resource: Json, id: str, version_id: int, last_updated: datetime) -> J
     stamped: Json = {"resourceType": None, "id": None, "meta": None, **resource}
     stamped["id"], stamped["meta"] = id, meta
     return stamped
+
+
+def _of_client(audit_event: Json) -> Json:
+    sent = audit_event.get("meta") or {}
+    others = [one for one in sent.get("tag", ()) if one.get("system") != ORIGIN_SYSTEM]
+    return {**audit_event, "meta": {**sent, "tag": [*others, {"system": ORIGIN_SYSTEM, "code": CLIENT}]}}
 
 
 def is_equal_content(one: Json, other: Json) -> bool:

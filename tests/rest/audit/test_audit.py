@@ -18,7 +18,7 @@ from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
 from ipf.security import audit_records
-from ipf.security.audit import AuditRules, clean, id_suffixes, interaction_of, outcome_of
+from ipf.security.audit import ORIGIN_SYSTEM, AuditRules, clean, id_suffixes, interaction_of, outcome_of
 from ipf.security.audit_draft import NewDraft, drafter
 from ipf.security.audit_event import audit_event
 from ipf.store.audit.audit import PostgresAuditStore
@@ -310,6 +310,31 @@ class AuditSuite(Suite):
             following = [link["url"] for link in bundle["link"] if link["relation"] == "next"]
             url = following[0].removeprefix(f"{BASE}/") if following else ""
         self.assertEqual((ids, url), (["4", "12", "0", "4", "0", "0"], ""))
+
+    async def test_what_clients_create_is_marked(self) -> None:
+        """By the server: a client neither forges the mark of a record of ours nor leaves out its own."""
+        await self._some()
+        own = await self.trail.search("action=C")
+        event = own["entry"][0]["resource"]
+        self.assertEqual(event["meta"]["tag"], [{"system": ORIGIN_SYSTEM, "code": "engine"}])
+        other = {"system": "urn:x", "code": "y"}
+        for tags in ([], event["meta"]["tag"], [other, {"system": ORIGIN_SYSTEM, "code": "engine", "display": "x"}]):
+            sent = {**event, "recorded": "2020-01-01T00:00:00Z", "outcome": "12", "meta": {"tag": tags}}
+            del sent["id"]
+            if not tags:
+                del sent["meta"]
+            for body in (sent, {"resourceType": "Bundle", "type": "transaction", "entry": [
+                {"resource": sent, "request": {"method": "POST", "url": "AuditEvent"}}]}):  # fmt: skip
+                url = "AuditEvent" if body is sent else ""
+                self.assertLess((await self.trail.send("POST", url, body)).status, 300)
+        found = await self.trail.search(f"_tag={ORIGIN_SYSTEM}|client&_count=50")
+        tags = [[one["code"] for one in entry["resource"]["meta"]["tag"]] for entry in found["entry"]]
+        self.assertEqual(sorted(tags), [["client"]] * 4 + [["y", "client"]] * 2)
+        ours = await self.trail.search(f"_tag={ORIGIN_SYSTEM}|engine&_count=50")
+        self.assertEqual(found["total"] + ours["total"], (await self.trail.search("_summary=count"))["total"])
+        self.assertEqual({entry["resource"]["outcome"] for entry in ours["entry"]} & {"12"}, set())
+        times = [entry["resource"]["meta"]["lastUpdated"] for entry in (await self.trail.search("_count=50"))["entry"]]
+        self.assertEqual(times, sorted(times, reverse=True))
 
     async def test_the_trail_of_the_trail_is_for_operators(self) -> None:
         self.trail.rules = AuditRules(reads=True, searches=True)
