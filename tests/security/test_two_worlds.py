@@ -12,15 +12,17 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
+from ipf.rest.interactions import history_many
+from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
-from tests.rest.world import World
 from tests.security.two_worlds import MakeWorlds, Scenario, compare, hidden_steps, report
+from tests.security.two_worlds_server import Server, served
 from tests.security.two_worlds_steps import Maker
 
 RUNS = int(os.environ.get("IPF_TWO_WORLDS_RUNS", "2000"))
 SEED = os.environ.get("IPF_TWO_WORLDS_SEED")
-ON_POSTGRES = 250
+ON_POSTGRES = 60
 
 
 def seeds(count: int) -> range:
@@ -28,9 +30,9 @@ def seeds(count: int) -> range:
     return range(int(SEED), int(SEED) + 1) if SEED is not None else range(count)
 
 
-async def empty_worlds() -> tuple[World, World]:
+async def empty_worlds() -> tuple[Server, Server]:
     """Two worlds in memory."""
-    return World(), World()
+    return served(), served()
 
 
 async def check(seed: int, make: MakeWorlds) -> Scenario:
@@ -45,6 +47,9 @@ class OnMemoryTests(TestCase):
     """Thousands of scenarios."""
 
     timeout = 6000
+
+    def setUp(self) -> None:
+        self.patch(history_many, "_SCANNED", 2)  # pages of histories are put together from several
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that never waits."""
@@ -65,10 +70,13 @@ class OnPostgresTests(postgres.PostgresTestCase):  # type: ignore[misc]  # chose
 
     async def setUp(self) -> None:
         databases = [await postgres.database(self, "fhir") for _ in range(2)]
-        self.worlds = [World(PostgresFhirStore(one), database=one, export_hours=1e6) for one in databases]
+        self.worlds = [
+            Server(PostgresFhirStore(one), database=one, export_hours=1e6, trail=PostgresAuditStore(one))
+            for one in databases
+        ]
         self.runs = 0
 
-    async def make(self) -> tuple[World, World]:
+    async def make(self) -> tuple[Server, Server]:
         """Two worlds whose tenants have nothing yet."""
         self.runs += 1
         for world in self.worlds:

@@ -1,8 +1,8 @@
 """Two worlds: a scenario runs on two stores that differ only in what its client may not see.
 
 Every answer to the client must be equal in both: status, headers, body, order.  Only what is random is normalised:
-ids that the server made, ids of exports, and the encrypted text of page tokens.  The clock stands still and is the same
-in both worlds, so times are compared as they are.
+tokens and some ids that the server made, ids of exports, and the encrypted text of page tokens.  The clock stands still
+and is the same in both worlds, and so are the ids of new resources: times and what is sorted are compared as they are.
 
 A scenario is a list of steps, each at its own moment.  A step belongs to world A, to world B or to both; the steps of
 one world alone are hidden from the client (`two_worlds_steps.py` decides that).  A failure is shrunk to the steps that
@@ -12,21 +12,29 @@ it takes, and printed as Python that `replay` runs.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
 
 from ipf.fhir.model.json import loads
 from ipf.pipeline.maintenance.export import Export
 from ipf.ports import OPEN, Answer, Caller
-from tests.rest.world import BASE, World
+from ipf.rest.write import ids
+from tests.rest.world import BASE
+from tests.security.two_worlds_server import Server
 
 START = datetime(2026, 1, 31, 8, 0, 0, 0, UTC)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXPORT = re.compile(r"(?<=\$export-status/)[A-Za-z0-9_-]{32}|(?<=\$export-file/)[A-Za-z0-9_-]{32}")
+_TOKEN = re.compile(r'(?<="name":"token","valueString":")[A-Za-z0-9_-]{43}')
+_QUERY = re.compile(r'(?<="query":")[A-Za-z0-9+/=]+')  # of AuditEvents: may contain a page token
+_PERIOD = re.compile(r'"period":\{[^}]*\},')  # of AuditEvents
 _CURSOR = re.compile(r'(?<=_cursor=)[^"&\\]+')
 _NEXT = re.compile(r'"relation":"next","url":"((?:[^"\\\\]|\\\\.)*)"')
-_PLACEHOLDER = re.compile(r"\{(id|next|export):(\d+)\}")
+_PLACEHOLDER = re.compile(r"\{(id|next|export|token):(\d+)\}")
 
 
 @dataclass(frozen=True)
@@ -49,18 +57,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A client and what happens.  `integrity`: the servers check references."""
+    """A client and what happens.  `integrity`: the servers check references; `notifies`: they send notifications.
+
+    `limit`: of included resources.
+    """
 
     caller: Caller
     steps: tuple[Step, ...]
     integrity: bool = False
-    name: str = ""
+    notifies: bool = True
+    limit: int = 1000
 
     def text(self) -> str:
         """The scenario as Python."""
         lines = [f"    {step!r}," for step in self.steps]
-        head = f"Scenario({self.caller!r}, integrity={self.integrity}, name={self.name!r}, steps=("
-        return "\n".join([head, *lines, "))"])
+        options = f"integrity={self.integrity}, notifies={self.notifies}, limit={self.limit}"
+        return "\n".join([f"Scenario({self.caller!r}, {options}, steps=(", *lines, "))"])
 
 
 @dataclass
@@ -74,24 +86,31 @@ class Memory:
     ids: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     exports: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
 
     def fill(self, text: str) -> str:
         """The text with its placeholders replaced; one for which nothing is known becomes `nothing`."""
 
         def known(found: re.Match[str]) -> str:
-            values = {"id": self.ids, "next": self.links, "export": self.exports}[found[1]]
+            values = {"id": self.ids, "next": self.links, "export": self.exports, "token": self.tokens}[found[1]]
             return values[int(found[2]) % len(values)] if values else "nothing"
 
         return _PLACEHOLDER.sub(known, text)
 
-    def learn(self, answer: Answer) -> str:
-        """What is compared of an answer: with symbols for what is random, in the order of its first appearance."""
+    def learn(self, answer: Answer, heard: str = "") -> str:
+        """What is compared of an answer: with symbols for what is random, in the order of its first appearance.
+
+        `heard`: what arrived before it at the endpoint and on the websocket of the client.
+        """
         headers = "".join(f"{name}: {value}\n" for name, value in answer.headers)
-        text = f"{answer.status} {answer.content_type}\n{headers}\n{answer.body.decode()}"
+        text = f"{answer.status} {answer.content_type}\n{headers}\n{answer.body.decode()}\n{heard}"
+        text = _QUERY.sub(lambda one: b64decode(one[0]).decode(), text)
         for link in _next_links(answer):
             if link not in self.links:
                 self.links.append(link)
         text = _UUID.sub(lambda one: f"id-{_number(self.ids, one[0])}", text)
+        text = _PERIOD.sub("", text)
+        text = _TOKEN.sub(lambda one: f"token-{_number(self.tokens, one[0])}", text)
         text = _EXPORT.sub(lambda one: f"export-{_number(self.exports, one[0])}", text)
         return _CURSOR.sub(lambda one: f"token-of-{len(one[0])}", text)
 
@@ -120,11 +139,11 @@ class Difference:
         return f"{self.step!r}\n--- world A\n{self.first[:3000]}\n--- world B\n{self.second[:3000]}"
 
 
-MakeWorlds = Callable[[], Awaitable[tuple[World, World]]]
+MakeWorlds = Callable[[], Awaitable[tuple[Server, Server]]]
 """Two worlds in which nothing happened yet."""
 
 
-async def compare(scenario: Scenario, worlds: tuple[World, World]) -> Difference | None:
+async def compare(scenario: Scenario, worlds: tuple[Server, Server]) -> Difference | None:
     """Run a scenario; the first difference, or None."""
     memories = Memory(replace(scenario.caller)), Memory(replace(scenario.caller))
     for step in scenario.steps:
@@ -138,9 +157,17 @@ async def compare(scenario: Scenario, worlds: tuple[World, World]) -> Difference
     return None
 
 
-async def _perform(step: Step, scenario: Scenario, world: World, memory: Memory) -> str:
+@lru_cache(maxsize=100)
+def _digits(at: int) -> list[str]:
+    """The random digits of the ids that are made at a moment."""
+    return [sha256(b"%d %d" % (at, number)).hexdigest()[:20] for number in range(20)]
+
+
+async def _perform(step: Step, scenario: Scenario, world: Server, memory: Memory) -> str:
     """One request in one world; what is compared of its answer.  Exports that it started are run to their end."""
+    ids._random[:] = _digits(step.at)
     world.now = START + timedelta(seconds=step.at)
+    world.notifies, world.max_page_size = scenario.notifies, scenario.limit
     world.caller = memory.caller if step.is_client else OPEN
     world.integrity = scenario.integrity and step.is_client  # else a hidden reference would change what others store
     method, url = step.method, memory.fill(step.url)
@@ -150,7 +177,7 @@ async def _perform(step: Step, scenario: Scenario, world: World, memory: Memory)
         export = Export(world.exports, world.store)
         while await export.step():
             pass
-    return memory.learn(answer) if step.is_client else ""
+    return memory.learn(answer, world.socket.take()) if step.is_client else ""
 
 
 async def shrink(scenario: Scenario, differs: Callable[[Scenario], Awaitable[bool]]) -> Scenario:

@@ -20,7 +20,9 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Caller, Json
 from ipf.security.access import passes
 from ipf.security.access import permit as permit_of
+from ipf.subscriptions.guide import CONTENT, FILTER
 from tests.security.two_worlds import Scenario, Step
+from tests.security.two_worlds_server import CLIENT_HOST
 
 CATEGORY = "http://terminology.hl7.org/CodeSystem/observation-category"
 VITAL, LAB = f"category={CATEGORY}|vital-signs", f"category={CATEGORY}|laboratory"
@@ -31,6 +33,8 @@ CLIENTS: tuple[Caller, ...] = tuple(
     for scopes, patient, user in (
         ("patient/*.cruds", "p1", None),
         ("patient/*.rs", "p1", None),
+        ("patient/*.cruds patient/AuditEvent.rs", "p1", None),
+        ("patient/*.rs system/Observation.cruds?status=final system/AuditEvent.rs?entity=Patient/p1", "p1", None),
         ("patient/Patient.rs patient/Observation.cruds patient/Encounter.cu system/Organization.rs", "p1", None),
         ("user/*.cruds", "p1", "Patient/p1"),
         ("patient/*.cruds", None, None),
@@ -45,7 +49,11 @@ CLIENTS: tuple[Caller, ...] = tuple(
          "p2", None),
         ("system/*.cruds", None, None),
         ("system/*.rs", None, None),
-        ("system/Subscription.crus", None, None),
+        ("patient/*.cruds system/Subscription.cruds", "p1", None),
+        ("patient/*.rs patient/Observation.cud system/Subscription.cruds", "p2", None),
+        ("patient/*.rs patient/AuditEvent.rs system/Subscription.cruds", "p3", None),
+        (f"system/Observation.cruds?{VITAL} system/Subscription.cruds system/Patient.rs?gender=female", None, None),
+        ("system/Observation.rs?status=final system/Encounter.s system/Subscription.cruds", None, None),
     )
 )  # fmt: skip
 
@@ -53,7 +61,7 @@ TYPES = (
     "Patient", "Observation", "Encounter", "Condition", "Practitioner", "Organization", "ServiceRequest", "List",
     "Group", "Provenance",
 )  # fmt: skip
-IDS = {kind: tuple(f"{kind[:1].lower()}{number}" for number in range(1, 6)) for kind in TYPES}
+IDS = {kind: tuple(f"{kind[:1].lower()}{number}" for number in range(1, 5)) for kind in TYPES}
 PATIENTS = IDS["Patient"]
 
 
@@ -63,6 +71,7 @@ class Maker:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.caller = self.random.choice(CLIENTS)
+        self.notifies = permit_of(self.caller, "Subscription", "r") is not None
         self.steps: list[Step] = []
         self._stored: dict[tuple[str, str], str] = {}  # by key: visible, hidden (equal in both), or differs
 
@@ -94,7 +103,13 @@ class Maker:
     # -- what is stored
 
     def is_hidden(self, kind: str, resource: Json | None) -> bool:
-        """Whether no right of the client reaches a resource of this content; None: a deletion."""
+        """Whether no right of the client reaches a resource of this content; None: a deletion.
+
+        What mentions his patient is recorded in AuditEvents that he may see.
+        """
+        sees_audit = any(permit_of(self.caller, "AuditEvent", right) is not None for right in "rs")
+        if sees_audit and resource is not None and f'"Patient/{self.caller.patient}"' in dumps(resource).decode():
+            return False
         for right in "ruds":
             permit = permit_of(self.caller, kind, right)
             if permit is None:
@@ -145,16 +160,20 @@ class Maker:
                 resource = self.content("Patient", patient)
                 self._stored["Patient", patient] = "hidden" if self.is_hidden("Patient", resource) else "visible"
                 self.steps.append(self.put(0, resource, "AB"))
+        for one in SHARED if self.notifies else ():
+            self.steps.append(self.put(0, one, "AB"))
         for at in range(1, 25):
             self.store(at)
         ask = Client(self)
         for at in range(30, 48):
-            if self.chance(0.2):
+            if self.chance(0.4 if self.notifies else 0.2):
                 self.store(at)
             else:
                 step = ask.follow() if at > 40 and self.chance(0.3) else ask.step()
+                step = ask.subscribe() if self.notifies and at < 32 else step
                 self.steps.append(replace(step, at=at, is_client=True))
-        return Scenario(self.caller, tuple(self.steps), self.chance(0.3))
+        limit = self.pick((1, 2, 1000, 1000))
+        return Scenario(self.caller, tuple(self.steps), self.chance(0.4), self.notifies, limit)
 
 
 def _coding(system: str, *codes: str) -> Callable[[Maker], Json]:
@@ -223,11 +242,14 @@ class Client:
 
     def step(self) -> Step:
         """One request."""
+        if self.make.notifies and self.chance(0.5):
+            subscribing: Step = self.pick((self.subscribe, self.events, self.events))()
+            return subscribing
         ways = (
             self.read, self.read, self.vread, self.history, self.history, self.search, self.search, self.search,
-            self.system_search, self.compartment, self.everything, self.create, self.create, self.update, self.update,
-            self.conditional_update, self.patch, self.patch, self.delete, self.bundle, self.bundle, self.operation,
-            self.odd,
+            self.system_search, self.system_search, self.compartment, self.compartment, self.everything, self.create,
+            self.create, self.update, self.update, self.conditional_update, self.patch, self.patch, self.delete,
+            self.delete, self.bundle, self.bundle, self.operation, self.odd, self.audit, self.subscribe, self.events,
         )  # fmt: skip
         found: Step = self.pick(ways)()
         return found
@@ -351,6 +373,61 @@ class Client:
         kind = self.pick(("Patient", "Patient", "Encounter"))
         more = self.pick(("", "?_count=1", "?_count=2", "?_type=Observation", "?_since=2026-01-31T08:00:08Z"))
         return self.request("GET", f"{kind}/{self.id(kind)}/$everything{more}")
+
+    def audit(self) -> Step:
+        """The audit trail."""
+        id = f"{{id:{self.make.random.randrange(20)}}}"
+        url = self.pick((
+            "AuditEvent?_count=2", "AuditEvent", "AuditEvent?_summary=count", "AuditEvent?_sort=date&_count=1",
+            "AuditEvent?entity=Patient/p1", f"AuditEvent?entity={self.of_one()}", "AuditEvent?patient=p1&_count=1",
+            f"AuditEvent?patient={self.pick(PATIENTS)}", "AuditEvent?agent-name=app", "AuditEvent?outcome=4",
+            "AuditEvent?action=C&_total=none", "AuditEvent?date=ge2026-01-31T08:00:20Z", f"AuditEvent/{id}",
+            f"AuditEvent/{id}/_history", f"AuditEvent/{id}/_history/1", "AuditEvent/_history", "Patient/p1/AuditEvent",
+            "AuditEvent?_include=AuditEvent:entity", "Patient?_revinclude=AuditEvent:entity",
+        ))  # fmt: skip
+        return self.request("GET", url)
+
+    def subscribe(self) -> Step:
+        """A Subscription of his own, or a change of it, or of that of somebody else."""
+        if not self.may_subscribe():
+            return self.search()
+        id = self.pick(SUBSCRIPTIONS)
+        if self.chance(0.15):
+            return self.request(self.pick(("GET", "DELETE")), f"Subscription/{id}")
+        socket = self.chance(0.4)
+        criteria = self.pick((*CRITERIA, TOPIC, TOPIC))
+        body = subscription(id, criteria, "websocket" if socket else "rest-hook", self.pick(("", PAYLOAD, PAYLOAD)))
+        if criteria == TOPIC and self.chance(0.5):
+            body["_criteria"] = {"extension": [{"url": FILTER, "valueString": self.pick(FILTERS)}]}
+        if criteria == TOPIC:
+            content = self.pick(("empty", "id-only", "full-resource"))
+            body["channel"]["_payload"] = {"extension": [{"url": CONTENT, "valueCode": content}]}
+            body["channel"]["payload"] = PAYLOAD
+        if self.chance(0.2):
+            return self.request("POST", "Subscription/$dry-run?days=300", body)
+        return self.request("PUT", f"Subscription/{id}", body)
+
+    def may_subscribe(self) -> bool:
+        """Whether he has scopes on Subscriptions; else most such requests are as good as any."""
+        return self.make.notifies or self.chance(0.1)
+
+    def events(self) -> Step:
+        """Events, counters and bindings of Subscriptions."""
+        if not self.may_subscribe():
+            return self.history()
+        id = self.pick(SUBSCRIPTIONS)
+        url = self.pick((
+            f"Subscription/{id}/$status", "Subscription/$status", f"Subscription/{id}/$events",
+            f"Subscription/{id}/$events?content=full-resource", f"Subscription/{id}/$events?eventsSinceNumber=2",
+            f"Subscription/{id}/$events?content=empty", f"Subscription/{id}",
+        ))  # fmt: skip
+        return self.pick((
+            self.request("GET", url), self.request("GET", url), self.request("GET", url),
+            self.request("POST", f"Subscription/{id}/$resend?eventsSinceNumber={self.pick('123')}"),
+            self.request("GET", f"Subscription/{id}/$get-ws-binding-token"),
+            self.request("BIND", f"bind {id}"), self.request("BIND", f"bind {id}"),
+            self.request("BIND", f"token {{token:{self.make.random.randrange(3)}}}"),
+        ))  # fmt: skip
 
     def follow(self) -> Step:
         """The next page of an earlier answer."""
@@ -523,3 +600,42 @@ INCLUDES = (
     "_revinclude:iterate=Provenance:target", "_revinclude=Encounter:patient", "_include:iterate=Observation:has-member",
     "_revinclude:iterate=Observation:has-member", "_revinclude=List:item", "_include=Condition:asserter",
 )  # fmt: skip
+
+
+PAYLOAD = "application/fhir+json"
+TOPIC = "urn:topic"
+SUBSCRIPTIONS = ("mine1", "mine1", "mine2", "theirs1", "theirs2")
+CRITERIA = (
+    "Observation?", "Observation?status=final", "Observation?code=urn:c|x", "Patient?", "Patient?gender=female",
+    "Encounter?class=AMB", "Condition?code=urn:c|x", "Observation?subject=Patient/p1", "Practitioner?name=clark",
+)  # fmt: skip
+FILTERS = ("Observation?patient=Patient/p1", "Observation?code=urn:c|x", "Encounter?class=AMB")
+
+
+def subscription(id: str, criteria: str, channel: str, payload: str, host: str = CLIENT_HOST) -> Json:
+    """A Subscription."""
+    content = {"payload": payload} if payload else {}
+    return {
+        "resourceType": "Subscription", "id": id, "status": "requested", "reason": "test", "criteria": criteria,
+        "channel": {"type": channel, **({"endpoint": f"{host}/{id}"} if channel == "rest-hook" else {}), **content},
+    }  # fmt: skip
+
+
+SHARED: tuple[Json, ...] = (
+    {
+        "resourceType": "SubscriptionTopic", "id": "t", "url": TOPIC, "title": "changes", "status": "active",
+        "resourceTrigger": [
+            {"resource": "Observation", "supportedInteraction": ["create", "update", "delete"]},
+            {"resource": "Encounter", "supportedInteraction": ["create", "update"],
+             "queryCriteria": {"previous": "class=AMB", "resultForCreate": "test-passes", "current": "class=IMP",
+                               "requireBoth": False}},
+        ],
+        "canFilterBy": [{"resource": "Observation", "filterParameter": "patient"},
+                        {"resource": "Observation", "filterParameter": "code"},
+                        {"resource": "Encounter", "filterParameter": "class"}],
+        "notificationShape": [{"resource": "Observation", "include": ["Observation:subject", "Observation:encounter"]}],
+    },
+    subscription("theirs1", "Observation?", "rest-hook", PAYLOAD, "https://other.example"),
+    subscription("theirs2", "Observation?", "websocket", PAYLOAD),
+)  # fmt: skip
+"""What is stored in both worlds before all else: a topic, and two Subscriptions without limits."""
