@@ -49,6 +49,7 @@ class Category(Enum):
     AMBIGUOUS = Rendering(412, "multiple-matches", "bad_request", "AR", "205", False)
     TOO_LARGE = Rendering(413, "too-costly", "payload_too_large", "AR", "207", False)
     MEDIA_TYPE = Rendering(415, "not-supported", "bad_request", "AR", "207", False)
+    MISDIRECTED = Rendering(421, "forbidden", "bad_request", "AR", "207", False)
     BUSINESS_RULE = Rendering(422, "business-rule", "bad_request", "AR", "207", False)
     UNMAPPED = Rendering(422, "not-found", "upstream_failed", "AE", "200", False)
     MAPPING = Rendering(422, "processing", "upstream_failed", "AE", "207", False)

@@ -210,6 +210,15 @@ def networks(value: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def host_names(value: str) -> tuple[str, ...]:
+    """Names or addresses of this server in URLs, without port."""
+    found = words(value)
+    for one in found:
+        if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,251}[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\]", one):
+            raise ValueError("expected host names such as ehr.example.org, without a port")
+    return found
+
+
 def origins(value: str) -> tuple[str, ...]:
     """Web origins such as https://app.example.org, or `*`."""
     found = words(value)

@@ -18,6 +18,7 @@ from ipf.config.parsers import (
     charset,
     decimal,
     endpoint_patterns,
+    host_names,
     http_url,
     integer,
     listeners,
@@ -209,8 +210,11 @@ class Settings(AuditSettings):
     http_request_seconds: float = variable(
         "IPF_HTTP_REQUEST_TIMEOUT_SECONDS", decimal(0.1), 120.0, "timeout for receiving a complete request"
     )
+    hosts: tuple[str, ...] = variable(
+        "IPF_HOSTS", host_names, (), "names by which clients reach the HTTP listener; set: no other Host is answered"
+    )
     cors_origins: tuple[str, ...] = variable(
-        "IPF_HTTP_CORS_ORIGINS", origins, (), "web origins that may use /fhir; * for all; unset: none"
+        "IPF_HTTP_CORS_ORIGINS", origins, (), "web origins whose pages may use this server; * for all; unset: none"
     )
     search_handling: str = variable(
         "IPF_FHIR_SEARCH_HANDLING", one_of("lenient", "strict"), "lenient", "what to do with unknown search parameters"

@@ -153,6 +153,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("maybe", "expected one of retry, dead_letter", ("IPF_PERMANENT_ERRORS",)),
     ("maybe", "expected one of patient, sender, none", ("IPF_ORDERING",)),
     ("maybe", "expected a time zone such as Europe/Vienna", ("IPF_DEFAULT_ZONE",)),
+    ("a:1 b", "expected host names such as ehr.example.org, without a port", ("IPF_HOSTS",)),
     ("maybe", "expected origins such as https://app.example.org, without a path", ("IPF_HTTP_CORS_ORIGINS",)),
     ("maybe", "expected one of lenient, strict", ("IPF_FHIR_SEARCH_HANDLING",)),
     ("maybe", "expected a number from 0.1 to 2147483647 hours", ("IPF_EXPORT_RETENTION_HOURS",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
 from ipf.app.listeners.endpoints import HTTP, Listeners, bound, is_protected
 from ipf.app.listeners.identity import identity_admin
+from ipf.app.listeners.names import own_names
 from ipf.app.listeners.patient_merges import patient_merge_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper
 from ipf.app.maps.packages import load_packages
@@ -113,14 +114,13 @@ async def open_http(
         "actuator": actuator.resource(health),
         "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
     }
-    limits = HttpLimits(
-        settings.http_max_header_bytes, settings.http_request_seconds, settings.cors_origins, connections
-    )
+    limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=connections)
     refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
     factory = site(mounts, refusals, max_body=settings.http_max_body_bytes, limits=limits, run_in_thread=run_in_thread)
     endpoint = bound(settings.http_listen, is_protected(settings))
     offers = tuple((label, f"/{path}") for path, label in _OFFERS.items() if path in mounts)
     opened = await parts.listeners.open(endpoint, factory, "HTTP", HTTP, offers)
+    factory.limits = replace(limits, names=own_names(settings, opened.address))
     stack.push_async_callback(parts.listeners.close, opened)
 
 

@@ -52,21 +52,20 @@ def resource(
     async def load() -> Any:
         return await deferToThread(import_autobahn)
 
-    return WebsocketResource(load, is_anonymous=authenticate is allow_anonymous)
+    return WebsocketResource(load)
 
 
 class WebsocketResource(Resource):
     """Upgrades requests for a websocket; other requests are answered 426.
 
-    `load`: returns the `WebsocketUpgrade`, for the first client.  `is_anonymous`: there is no authentication, so pages
-    of other sites are refused, since a browser lets them open websockets to any host.
+    `load`: returns the `WebsocketUpgrade`, for the first client.  Pages of other sites are refused before
+    (`wire/http/origin.py`), since a browser lets them open websockets to any host.
     """
 
     isLeaf = True
 
-    def __init__(self, load: Callable[[], Awaitable[Any]], is_anonymous: bool = False) -> None:
+    def __init__(self, load: Callable[[], Awaitable[Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        self._is_anonymous = is_anonymous
         self._load = load
         self._upgrade: Any = None
 
@@ -74,8 +73,6 @@ class WebsocketResource(Resource):
         """Twisted: answer a request, or upgrade its connection."""
         if (request.getHeader("upgrade") or "").strip().lower() != "websocket" or request.method != b"GET":
             return _refused(request)
-        if self._is_anonymous and not _is_same_site(request):
-            return _forbidden(request)
         if self._upgrade is not None:
             return self._upgrade.render(request)
         Deferred.fromCoroutine(self._render_later(request))
@@ -92,21 +89,6 @@ class WebsocketResource(Resource):
         if body is not NOT_DONE_YET:
             request.write(body)
             request.finish()
-
-
-def _is_same_site(request: Any) -> bool:
-    """Whether the request is not from a page, or from a page of this host or of a permitted origin."""
-    origin = request.getHeader("origin")
-    if origin is None or not {origin, "*"}.isdisjoint(request.origins):
-        return True
-    return bool(origin.partition("://")[2].lower() == (request.getHeader("host") or "").lower())
-
-
-def _forbidden(request: Any) -> bytes:
-    request.setResponseCode(403)
-    request.setHeader("Content-Type", "application/json")
-    request.setHeader(correlation.HEADER, correlation.of(request.getHeader))
-    return b'{"error":"forbidden","message":"pages of other sites may not open a websocket here"}'
 
 
 def _refused(request: Any) -> bytes:

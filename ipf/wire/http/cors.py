@@ -1,14 +1,12 @@
-"""What web pages may do here: cross-origin resource sharing, and changes that pages of other sites try to make.
+"""Cross-origin resource sharing: what the pages of named origins may read.  `origin.py` says what they may change.
 
 CORS is off.  With origins named, their pages may use what they have a token for; cookies and other ambient credentials
 are never allowed.
 
-Source: https://fetch.spec.whatwg.org/#http-cors-protocol; https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header
+Source: https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
 from __future__ import annotations
-
-from twisted.web.http_headers import Headers
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _EXPOSED = (
@@ -20,16 +18,6 @@ _ACCEPTED = (
     b"If-Modified-Since, X-Correlation-Id, X-Request-Id"
 )
 _PREFLIGHT_SECONDS = b"600"
-
-
-def is_cross_site(headers: Headers, origins: tuple[str, ...]) -> bool:
-    """Whether a browser sends this for a page of another site that is not named in `origins`.
-
-    Without CORS such a page cannot read the answer, but where no token is required it could change data by a form.
-    """
-    if b"cross-site" not in headers.getRawHeaders(b"sec-fetch-site", ()):
-        return False
-    return not ({"*", *(one.decode("latin-1") for one in headers.getRawHeaders(b"origin", ()))} & {*origins})
 
 
 def cors_headers(origins: tuple[str, ...], origin: str, is_preflight: bool) -> list[tuple[bytes, bytes]]:

@@ -9,9 +9,10 @@ Source: RFC 9110 section 8.4.1; https://cheatsheetseries.owasp.org/cheatsheets/R
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ipf.errors import Category, Problem
+from ipf.wire.http.origin import OwnNames
 
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -30,13 +31,13 @@ HSTS = (b"Strict-Transport-Security", b"max-age=31536000")
 class HttpLimits:
     """Limits of one HTTP listener.
 
-    `header_bytes`: of one request; `seconds`: until a request is complete; `origins`: of web pages that may use the
-    server (`*`: any); `connections`: at once, of all clients together.
+    `header_bytes`: of one request; `seconds`: until a request is complete; `names`: hosts and origins of the requests
+    that are answered; `connections`: at once, of all clients together.
     """
 
     header_bytes: int = 64 * 1024
     seconds: float = 120.0
-    origins: tuple[str, ...] = ()
+    names: OwnNames = field(default_factory=OwnNames)
     connections: int = 10_000
 
 

@@ -1,7 +1,8 @@
 """Twisted's request within limits: what is refused before it is routed, and the headers of every answer.
 
-Refused here, in the form of the surface that the path names: bodies that are too large or not unpacked, changes from
-pages of other sites, unknown first segments, and paths that are no UTF-8.  Everything else goes Twisted's way.
+Refused here, in the form of the surface that the path names: bodies that are too large or not unpacked, requests for
+other hosts and of foreign pages, unknown first segments, and paths that are no UTF-8.  Everything else goes Twisted's
+way.
 
 Source: RFC 9110, RFC 9112.
 """
@@ -22,12 +23,12 @@ from twisted.web.server import Request as WebRequest
 from ipf.errors import Category, Problem
 from ipf.ports import Answer
 from ipf.telemetry import correlation
-from ipf.wire.http.cors import cors_headers, is_cross_site
+from ipf.wire.http.cors import cors_headers
 from ipf.wire.http.limits import HSTS, SECURITY_HEADERS, unpacked
+from ipf.wire.http.origin import OwnNames, Sent, refusal_of
 from ipf.wire.http.serving import unreadable_url, write_answer
 
 _MAX_DISCARDED = 4  # times the body limit: so much is read and dropped so that a client can read the 413
-_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
 class BoundedRequest(WebRequest):
@@ -39,10 +40,10 @@ class BoundedRequest(WebRequest):
     _is_cut = False
 
     @property
-    def origins(self) -> tuple[str, ...]:
-        """Origins of web pages that may use this server."""
+    def names(self) -> OwnNames:
+        """Hosts and origins of the requests that are answered."""
         channel: Any = self.channel
-        found: tuple[str, ...] = channel.site.limits.origins
+        found: OwnNames = channel.site.limits.names
         return found
 
     def getRequestHostname(self) -> bytes:
@@ -126,8 +127,9 @@ class BoundedRequest(WebRequest):
     def _problem(self) -> Problem | None:
         """Why the request is refused before it is routed."""
         channel: Any = self.channel
-        if self.method not in _SAFE and is_cross_site(self.requestHeaders, self.origins):
-            return Problem(Category.FORBIDDEN, "pages of other sites may not change anything here")
+        refused = refusal_of(self._sent(), self.names)
+        if refused is not None:
+            return refused
         if self._is_too_large:
             return Problem(Category.TOO_LARGE, "the body is larger than this server accepts")
         try:
@@ -138,6 +140,23 @@ class BoundedRequest(WebRequest):
         except UnicodeDecodeError:
             return unreadable_url()
         return None
+
+    def _sent(self) -> Sent:
+        """What the rules on Host and Origin look at."""
+        channel: Any = self.channel
+        upgrade = self._texts(b"upgrade")
+        return Sent(
+            self.method.decode("latin-1"),
+            self.clientproto.decode("latin-1"),
+            self._texts(b"host"),
+            self._texts(b"origin"),
+            self._texts(b"sec-fetch-site"),
+            any(one.strip().lower() == "websocket" for one in upgrade),
+            getattr(channel.getHost(), "host", "") or "",
+        )
+
+    def _texts(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for value in self.requestHeaders.getRawHeaders(name, ())]
 
     def _unpack(self, encodings: Sequence[bytes]) -> Problem | None:
         """Replace a packed body by what it holds; the Problem when that cannot be done."""
@@ -152,11 +171,12 @@ class BoundedRequest(WebRequest):
     def _allow_pages(self) -> bool:
         """Set the CORS headers of `/fhir`; whether the request is a preflight."""
         origin = self.getHeader("origin")
-        if origin is None or not self.origins or not self.path.startswith(b"/fhir"):
+        origins = self.names.origins
+        if origin is None or not origins or not self.path.startswith(b"/fhir"):
             return False
         is_preflight = self.method == b"OPTIONS" and self.requestHeaders.hasHeader("access-control-request-method")
         self.responseHeaders.addRawHeader(b"Vary", b"Origin")
-        for name, value in cors_headers(self.origins, origin, is_preflight):
+        for name, value in cors_headers(origins, origin, is_preflight):
             self.responseHeaders.addRawHeader(name, value)
         return is_preflight
 

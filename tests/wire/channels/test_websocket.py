@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autobahn.twisted.websocket import WebSocketClientFactory, WebSocketClientProtocol
 from treq.client import HTTPClient
 from twisted.internet import reactor
@@ -18,6 +20,7 @@ from ipf.wire.channels.websocket import bearer_of, subprotocol_of, token_of
 from ipf.wire.channels.websocket_resource import Websocket, allow_anonymous, resource
 from ipf.wire.http.connections import ConnectionLimit
 from ipf.wire.http.limits import HttpLimits
+from ipf.wire.http.origin import OwnNames
 from ipf.wire.http.site import site
 
 ADA = Bearer("ada", "app")
@@ -88,7 +91,7 @@ class WebsocketTests(TestCase):
         self.callers: list[Caller] = []
         self.attempts: list[BindingAttempt] = []
 
-    def listen(self, authenticate=allow_anonymous, **limits: int) -> None:
+    def listen(self, authenticate=allow_anonymous, **limits: Any) -> None:
         mounted = resource(self.hub, reactor, authenticate, self.attempts.append)
         self.clock = Clock()
         self.site = site({"websocket": mounted}, timeout=75.0, limits=HttpLimits(**limits))
@@ -222,8 +225,8 @@ class WebsocketTests(TestCase):
         self.assertEqual({one.address for one in self.attempts}, {"127.0.0.1"})
         self.assertEqual({one.correlation_id for one in self.attempts[:3]}, {id})
 
-    async def test_origin_of_anonymous_websockets(self) -> None:
-        """Pages of this host and clients without Origin connect; with a token pages of every site do."""
+    async def test_origin_of_websockets(self) -> None:
+        """Pages of this host, of named origins, and clients without Origin connect, with a token and without."""
         self.listen()
         own = f"http://127.0.0.1:{self.number}"
         for origin, status in (("https://evil.example", "403"), ("null", "403"), (own, ""), (None, "")):
@@ -234,6 +237,9 @@ class WebsocketTests(TestCase):
             else:
                 self.assertEqual(await self.say(await self.call(headers=headers), "bind s1"), "bound s1")
         self.listen(by_token)
+        with self.assertRaisesRegex(ConnectionError, "403"):
+            await self.call("bearer-jwt.of.north", headers={"Origin": "https://app.example"})
+        self.listen(by_token, names=OwnNames(origins=("https://app.example",)))
         caller = await self.call("bearer-jwt.of.north", headers={"Origin": "https://app.example"})
         self.assertEqual(await self.say(caller, "bind s1"), "bound s1")
 

@@ -13,6 +13,7 @@ from ipf.errors import Problem
 from ipf.ports import Answer, Handler, Request
 from ipf.wire.http.app import resource
 from ipf.wire.http.limits import SECURITY_HEADERS, HttpLimits, unpacked
+from ipf.wire.http.origin import OwnNames
 from tests.wire.http.test_site import Connection, Handlers, refuse
 
 PAGE = "https://app.example.org"
@@ -224,7 +225,7 @@ class GzipTests(TestCase):
 class CorsTests(TestCase):
     def ask(self, method: str, origin: str, *headers: str, origins: tuple[str, ...] = (PAGE,)) -> dict[str, str]:
         self.handlers = Handlers()
-        connection = BoundedConnection(self.handlers, limits=HttpLimits(origins=origins))
+        connection = BoundedConnection(self.handlers, limits=HttpLimits(names=OwnNames(origins=origins)))
         self.status, found, _ = connection.get("/fhir/Patient", f"Origin: {origin}", *headers, method=method)
         return found
 
@@ -233,14 +234,14 @@ class CorsTests(TestCase):
         page = "Origin: https://evil.example"
         for method, site, origins, expected in (
             ("POST", "cross-site", (), 403), ("DELETE", "cross-site", (), 403), ("GET", "cross-site", (), 200),
-            ("POST", "same-origin", (), 200), ("POST", "none", (), 200), ("POST", None, (), 200),
+            ("POST", "same-origin", (), 403), ("POST", None, (), 403), ("GET", None, (), 200),
             ("POST", "cross-site", ("https://evil.example",), 200), ("POST", "cross-site", ("*",), 200),
             ("POST", "cross-site", ("https://app.example",), 403),
         ):  # fmt: skip
             for path in ("/fhir/Patient", "/page"):
                 handlers = Handlers()
                 mounts = {"fhir": resource(handlers.at_once, refuse), "page": Page()}
-                connection = Connection(mounts, limits=HttpLimits(origins=origins))
+                connection = Connection(mounts, limits=HttpLimits(names=OwnNames(origins=origins)))
                 headers = [page, *([f"Sec-Fetch-Site: {site}"] if site else [])]
                 status = connection.get(path, *headers, method=method)[0]
                 self.assertEqual(status, expected, (method, site, origins, path))
