@@ -1,10 +1,10 @@
 """An audit record as an AuditEvent resource.
 
-Type, subtype, action and outcome are those of RESTful operations.  Agents: the person of the token, the client, this
-server; the first is the requestor.  Entities: every resource written or returned, the patients concerned, the request
-(`query`), X-Request-Id, the correlation id.  A record names the pattern of IHE that it satisfies in `meta.profile`
-(`audit_patterns`).  Patterns tell entities apart by their type, so that in the record of a search the results have
-their resource type as type, and in the record of one resource the request is `Other`.
+Type, subtype, action and outcome are those of RESTful operations; a notification is an export.  Agents: the person of
+the token, the client, this server; the first is the requestor.  Entities: every resource written or returned, the
+patients concerned, the request (`query`), X-Request-Id, the correlation id.  A record names the pattern of IHE that it
+satisfies in `meta.profile` (`audit_patterns`).  Patterns tell entities apart by their type, so that in the record of a
+search the results have their resource type as type, and in the record of one resource the request is `Other`.
 
 Source: https://hl7.org/fhir/R4/auditevent.html, https://hl7.org/fhir/R4/valueset-audit-event-sub-type.html;
 https://profiles.ihe.net/ITI/BALP/content.html
@@ -21,14 +21,17 @@ from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit, AuditContext, unversioned
 from ipf.ports.mapping import Origin
-from ipf.security.audit import ENGINE, NOTIFICATION, ORIGIN_SYSTEM
+from ipf.security.audit import ENGINE, ORIGIN_SYSTEM
 from ipf.security.audit_patterns import (
     DESTINATION,
+    DISCLOSE,
+    EXPORT,
     QUERY,
     REQUEST_ID_SYSTEM,
     SOURCE,
     Code,
     family_of,
+    is_disclosure,
     profile_of,
     roles_of,
 )
@@ -36,6 +39,7 @@ from ipf.security.audit_patterns import (
 TYPE_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-event-type"
 SUBTYPE_SYSTEM = "http://hl7.org/fhir/restful-interaction"
 OWN_SUBTYPE_SYSTEM = "urn:ipf:CodeSystem/audit-subtype"
+_REST: Code = (TYPE_SYSTEM, "rest", "RESTful Operation")
 _SOURCE_SYSTEM = "http://terminology.hl7.org/CodeSystem/security-source-type"
 _ENTITY_SYSTEM = "http://terminology.hl7.org/CodeSystem/audit-entity-type"
 _RESOURCE_TYPES = "http://hl7.org/fhir/resource-types"
@@ -69,14 +73,8 @@ def audit_event(audit: Audit, base_url: str) -> Json:
         "resourceType": "AuditEvent",
         "id": audit.id,
         "meta": meta if profile is None else {**meta, "profile": [profile]},
-        "type": {"system": TYPE_SYSTEM, "code": "rest", "display": "RESTful Operation"},
-        "subtype": [
-            {
-                "system": subtype_system(audit.context),
-                "code": audit.context.interaction,
-                "display": audit.context.interaction,
-            }
-        ],
+        "type": _coding(EXPORT if is_disclosure(audit) else _REST),
+        "subtype": [*map(_coding, _subtypes(audit))],
         "action": audit.context.action,
         "period": {"start": _instant(began), "end": _instant(audit.recorded_at)},
         "recorded": _instant(audit.recorded_at),
@@ -90,15 +88,17 @@ def audit_event(audit: Audit, base_url: str) -> Json:
     return event
 
 
-def subtype_system(context: AuditContext) -> str:
-    """The code system of the interaction."""
-    return OWN_SUBTYPE_SYSTEM if context.interaction == NOTIFICATION else SUBTYPE_SYSTEM
+def _subtypes(audit: Audit) -> list[Code]:
+    interaction = audit.context.interaction
+    if is_disclosure(audit):
+        return [(OWN_SUBTYPE_SYSTEM, interaction, interaction), DISCLOSE]
+    return [(SUBTYPE_SYSTEM, interaction, interaction)]
 
 
 def _agents(audit: Audit, base_url: str) -> Iterator[Json]:
     """The person, the client, this server, the sender of a message; the first has made the request."""
     context, roles = audit.context, roles_of(audit)
-    if context.interaction == NOTIFICATION:
+    if is_disclosure(audit):
         yield from _sender_and_receiver(context, base_url)
         return
     requestor: Json = {"altId": context.agent, "requestor": True}
@@ -146,8 +146,12 @@ def _purpose(text: str) -> Json:
     return {"system": system, "code": code} if system else {"code": code}
 
 
+def _coding(code: Code) -> Json:
+    return dict(zip(("system", "code", "display"), code, strict=True))
+
+
 def _concept(code: Code) -> Json:
-    return {"coding": [dict(zip(("system", "code", "display"), code, strict=True))]}
+    return {"coding": [_coding(code)]}
 
 
 def _sender(origin: Origin) -> Json:
@@ -174,7 +178,7 @@ def _entities(audit: Audit) -> Iterator[Json]:
     for one in audit.all_patients:
         if one not in shown:
             yield _patient(one)
-    if audit.request_target:
+    if audit.request_target and not is_disclosure(audit):
         query = b64encode(audit.request_target.encode("utf-8", "replace")).decode()
         yield {"type": _OTHER if is_one else _OBJECT, "role": _QUERY_ROLE, "query": query}
 
@@ -185,8 +189,9 @@ def _patient(reference: str) -> Json:
 
 def _identifiers(audit: Audit) -> Iterator[Json]:
     """X-Request-Id, which is the correlation id where the client sent none; the correlation id; the source message."""
-    request_id = audit.request_id or (audit.correlation_id if audit.context.address else "")
-    if request_id:
+    is_request = bool(audit.context.address) and not is_disclosure(audit)
+    request_id = audit.request_id or audit.correlation_id
+    if is_request and request_id:
         yield {"what": {"identifier": {"value": request_id}}, "type": _REQUEST_ID}
     if audit.correlation_id:
         identifier = {"type": {"text": "X-Correlation-Id"}, "value": audit.correlation_id}

@@ -2,7 +2,8 @@
 
 The patterns are of one interaction with one resource (create, read, update, delete) and of searches, each also for one
 patient.  They are of successful interactions; there is none of batches, transactions, histories and operations.
-A notification that left this server satisfies the pattern of a disclosure.  `fhir/balp` states the patterns.
+A notification about a patient satisfies the pattern of a disclosure, whatever its outcome.  `fhir/balp` states the
+patterns.
 
 Source: https://profiles.ihe.net/ITI/BALP/content.html
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ipf.ports.audit import Audit
+from ipf.security.audit import NOTIFICATION
 
 PROFILES = "https://profiles.ihe.net/ITI/BALP/StructureDefinition/IHE.BasicAudit."
 REQUEST_ID_SYSTEM = "https://profiles.ihe.net/ITI/BALP/CodeSystem/BasicAuditEntityType"
@@ -31,7 +33,13 @@ _RECIPIENT: Code = (_PARTICIPATION, "IRCP", "information recipient")
 _ENTERER: Code = (PARTICIPANT, "enterer", "Enterer")
 
 DISCLOSURE = "PrivacyDisclosure.Source"
+EXPORT: Code = (DICOM, "110106", "Export")
+DISCLOSE: Code = (
+    "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle", "disclose", "Disclose Record Lifecycle Event",
+)  # fmt: skip
+
 QUERY = "Query"
+_DISCLOSURE = "PrivacyDisclosure.Source"
 _PATTERNS = {
     "create": "Create", "read": "Read", "vread": "Read", "update": "Update", "patch": "Update", "delete": "Delete",
     "search": QUERY,
@@ -62,6 +70,11 @@ def family_of(audit: Audit) -> str:
     return _PATTERNS.get(audit.context.interaction, "")
 
 
+def is_disclosure(audit: Audit) -> bool:
+    """Whether this server sent data to somebody who did not ask for them at that moment."""
+    return audit.context.interaction == NOTIFICATION
+
+
 def roles_of(audit: Audit) -> Roles:
     """The types of the agents of a record."""
     return _ROLES.get(family_of(audit), _OTHERS)
@@ -70,6 +83,8 @@ def roles_of(audit: Audit) -> Roles:
 def profile_of(audit: Audit) -> str | None:
     """The canonical of the pattern that a record satisfies, the one for a patient if it is about one; else None."""
     family, patients = family_of(audit), len(audit.all_patients)
+    if is_disclosure(audit):
+        return f"{PROFILES}{_DISCLOSURE}" if patients == 1 and audit.context.address else None
     if not family or audit.context.outcome or not audit.context.address or patients > 1:
         return None
     has_subject = bool(audit.request_target) if family == QUERY else len(audit.entities) == 1

@@ -65,10 +65,10 @@ def _narrowed(wanted: AuditFilter, name: str, test: Test) -> tuple[AuditFilter, 
         return _with(wanted, outcomes=frozenset(one for one in (0, 4, 8) if _sample("outcome", one).passes(test))), True
     if name == "action":
         return _with(wanted, actions=frozenset(one for one in "CRUDE" if _sample("action", one).passes(test))), True
-    if name == "subtype":
+    if name in ("type", "subtype"):
         found = frozenset(one for one in INTERACTIONS if _sample("interaction", one).passes(test))
         return _with(wanted, interactions=found), True
-    if name in ("type", "_tag"):  # all records have the same
+    if name == "_tag":  # all records have the same
         return wanted if _sample("action", "R").passes(test) else _with(wanted, actions=frozenset()), True
     return wanted, False
 

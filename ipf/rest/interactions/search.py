@@ -35,6 +35,7 @@ from ipf.rest.write.repository import Repository
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 CURSOR = "_cursor"
 _TYPE = "_type"
+_TRAIL = "AuditEvent"
 _SORT = "_sort"
 _SHOWN = frozenset({_SORT, "_summary", "_include", "_revinclude"})  # with their values, which are no data
 _ANY = "Basic"  # a type whose parameters are those of all types
@@ -146,14 +147,16 @@ async def search_response(
         parameters_used.append((_TYPE, ",".join(named)))
     page_links = links(request, scope.path, parameters_used, cursor, await repository.sealed(page.next))
     includes = [one for query in queries for one in query.includes]
+    is_trail = _TRAIL in scope.types  # whose resources name patients, but are none of theirs
     if not (includes or ignored):
-        return Answer(200, searchset(page.matches, page.total, request.base_url, page_links))
+        body = searchset(page.matches, page.total, request.base_url, page_links)
+        return Answer(200, body, about=() if is_trail else page.matches)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
         outcome=_warnings(ignored, included),
-    ))  # fmt: skip
+    ), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 
 async def queries_of(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:

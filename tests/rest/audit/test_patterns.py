@@ -19,7 +19,7 @@ from ipf.ports import ANONYMOUS, OPEN, BindingAttempt, Caller, Json, Session
 from ipf.ports.audit import Audit, AuditContext
 from ipf.ports.mapping import Origin
 from ipf.rest.audit.recorder import audited, binding_recorder
-from ipf.security.audit import AuditRules, id_suffixes
+from ipf.security.audit import NOTIFICATION, AuditRules, id_suffixes
 from ipf.security.audit_event import audit_event
 from ipf.security.audit_patterns import PROFILES
 from ipf.store.audit.audit import PostgresAuditStore
@@ -88,6 +88,28 @@ class PatternSuite(Suite):
             "PatientQuery", "", "PatientQuery", "Update", "PatientUpdate", "", "Delete", "Delete", "", "",
         ])  # fmt: skip
 
+    async def test_searches_name_the_patients_of_their_results(self) -> None:
+        """One record for each, with what was shown of him; of the trail itself none."""
+        self.trail.rules = ALL
+        patients = [await self._new(patient(str(number))) for number in range(2)]
+        for one in patients:
+            await self._new({**OBSERVATION, "subject": {"reference": f"Patient/{one}"}})
+        for url in ("Observation?status=final", "Observation?status=final&_include=Observation:subject", "Patient"):
+            every = await self._made(url)
+            made = [one for one in every if one.all_patients]  # another may have the complete query
+            self.assertEqual({tuple(one.all_patients) for one in made}, {(f"Patient/{one}",) for one in patients}, url)
+            for one in every:
+                event = audit_event(one, BASE)
+                self.assertEqual((pattern(event), errors(event)), ("PatientQuery" if one in made else "Query", []))
+            self.assertEqual([len(one.entities) for one in made], [1 if "_include" not in url else 2] * 2)
+        self.assertEqual([one.entities for one in await self._made(f"AuditEvent?patient={patients[0]}")], [()])
+
+    async def _made(self, url: str) -> list[Audit]:
+        """The records of a request."""
+        before = len(self.trail.noted)
+        await self.trail.send("GET", url)
+        return self.trail.noted[before:]
+
     async def test_failures(self) -> None:
         """No pattern is of a failure."""
         for method, url, body, caller in (
@@ -123,12 +145,17 @@ class PatternSuite(Suite):
         await self._new(DEVICE, LAB)
         await self._new(patient("1"))
         await self.trail.send("GET", "Device")
+        await self.trail.store.append([disclosure()])
         for query, expected in (
             (f"_profile={PROFILES}PatientCreate", ["create0"]),
             (f"_profile={PROFILES}Create,{PROFILES}Query&_sort=date", ["create0", "search0"]),
-            ("entity-role=http://terminology.hl7.org/CodeSystem/object-role|1", ["create0"]),
-            ("entity-type=http://terminology.hl7.org/CodeSystem/audit-entity-type|1", ["create0"]),
+            ("entity-role=http://terminology.hl7.org/CodeSystem/object-role|1", ["create0", "notification0"]),
+            ("entity-type=http://terminology.hl7.org/CodeSystem/audit-entity-type|1", ["create0", "notification0"]),
             ("address=localhost", []),
+            ("type=http://dicom.nema.org/resources/ontology/DCM|110106", ["notification0"]),
+            ("type=rest&subtype=notification", []),
+            ("subtype=disclose", ["notification0"]),
+            (f"_profile={PROFILES}PrivacyDisclosure.Source", ["notification0"]),
             ("agent:identifier=https://idp.example|ward-app&action=C", ["create0"]),
         ):
             self.assertEqual(await self.trail.found(query), expected, query)
@@ -162,6 +189,14 @@ def records() -> Iterator[Audit]:
             yield Audit(context, 10**12, ID[14:], 5, ID, "Observation", entities, patients, None, "r-1")
 
 
+def disclosure(**changes: Any) -> Audit:
+    """The record of a notification; `changes` of its context, or its patients."""
+    patients = changes.pop("patients", ("Patient/1",))
+    context = AuditContext("default", "fhir", NOTIFICATION, "R", 0, 200, "ipf", address="https://sub.example")
+    entities = "Subscription/s1", "Observation/2/_history/3"
+    return Audit(context._replace(**changes), 10**12, ID[14:], 5, ID, None, entities, patients)
+
+
 class Patterns(TestCase):
     """The stated patterns refuse what the published ones refuse."""
 
@@ -185,6 +220,30 @@ class Patterns(TestCase):
             event = audit_event(record, BASE)
             passed = [name for name, broken in broken_events(event) if not errors(broken)]
             self.assertEqual(passed, [], pattern(event))
+
+    def test_disclosures(self) -> None:
+        """Notifications about a patient, also those that failed; a client may be the receiver."""
+        for changes, expected in (
+            ({}, "PrivacyDisclosure.Source"), ({"outcome": 8, "status": 0}, "PrivacyDisclosure.Source"),
+            ({"agent": "u-17", "user": "Practitioner/7", "issuer": "https://idp.example"}, "PrivacyDisclosure.Source"),
+            ({"patients": ()}, ""),
+        ):  # fmt: skip
+            event = audit_event(disclosure(**changes), BASE)
+            self.assertEqual((pattern(event), errors(event)), (expected, []))
+            self.assertEqual((event["type"]["code"], [one["code"] for one in event["subtype"]]),
+                             ("110106", ["notification", "disclose"]))  # fmt: skip
+            self.assertEqual(event["agent"][0]["who"], event["source"]["observer"])
+        event = audit_event(disclosure(), BASE)
+        for name, change in {
+            "type": lambda e: e["type"].update(code="110107"), "disclose": lambda e: e["subtype"].pop(),
+            "action": lambda e: e.update(action="E"), "no outcome": lambda e: e.pop("outcome"),
+            "no receiver": lambda e: e["agent"].pop(), "network": lambda e: e["agent"][1].pop("network"),
+            "observer": lambda e: e["source"].update(observer={"display": "other"}),
+            "patient": lambda e: e["entity"].pop(2), "entities": lambda e: e.update(entity=e["entity"][2:3]),
+        }.items():  # fmt: skip
+            broken = copy.deepcopy(event)
+            change(broken)
+            self.assertNotEqual(errors(broken), [], name)
 
     def test_when_a_record_names_none(self) -> None:
         for record in records():
