@@ -28,6 +28,7 @@ from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
 from ipf.app.runtime.stores import OpenedStores, open_stores
 from ipf.app.runtime.systemd import Systemd
 from ipf.app.runtime.watchdog import Watchdog
+from ipf.app.stages.audit_chain import start_audit_chain
 from ipf.app.stages.audit_feed import start_audit_feed
 from ipf.app.stages.converters import start_conversion
 from ipf.app.stages.maintenance import start_maintenance
@@ -62,10 +63,11 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     maps = await open_maps(settings, stores, reactor, stack)
 
     await start_recovery(settings, stores, reactor, stack)
+    chain = await start_audit_chain(settings, stores, reactor, stack)
     monitoring = start_monitoring(stores, systemd, reactor, stack)
     sockets = start_notifications(settings, stores, reactor, stack)
     start_topic_failures(settings, stores, reactor, stack, withdraws=True)
-    start_maintenance(settings, stores, reactor, stack)
+    start_maintenance(settings, stores, chain, reactor, stack)
     feed = start_audit_feed(settings, stores, reactor, stack)
     converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
 

@@ -28,6 +28,9 @@ class AuditSettings:
         "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"
     )
     audit_purge: bool = variable("IPF_AUDIT_PURGE", boolean, False, "remove audit records after that time")
+    audit_key: str | None = variable(
+        "IPF_AUDIT_KEY", optional, None, "private key (Ed25519, PEM) that signs heads of the audit trail", secret=True
+    )
     audit_queue: int = variable(
         "IPF_AUDIT_QUEUE",
         integer(100),

@@ -18,12 +18,6 @@ class FedRecord(NamedTuple):
 class AuditFeedStore(Protocol):
     """The records of all tenants in the order of the chain, and the position up to which they are sent."""
 
-    async def take_up(self, limit: int) -> int:
-        """Give the next committed records, at most `limit`, their places; returns their number.
-
-        One process does so at a time; 0 for the others.
-        """
-
     async def hold(self, worker: str, seconds: float) -> int | None:
         """Take or renew the lease for `seconds` from now; 0 ends it.
 

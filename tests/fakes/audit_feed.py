@@ -13,16 +13,9 @@ class MemoryAuditFeed:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.chain: list[Audit | None] = []
-        self.unchained: list[Audit] = []
         self.position = 0
         self._seconds = seconds
         self._worker, self._until = "", 0.0
-
-    async def take_up(self, limit: int) -> int:
-        """See `AuditFeedStore.take_up`."""
-        taken, self.unchained = self.unchained[:limit], self.unchained[limit:]
-        self.chain += taken
-        return len(taken)
 
     async def hold(self, worker: str, seconds: float) -> int | None:
         """See `AuditFeedStore.hold`."""

@@ -25,6 +25,7 @@ from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.feed import PostgresAuditFeed
 from ipf.wire.client.syslog_stream import SyslogServer, open_stream
 from tests import postgres
+from tests.audit_chains import chain_some
 from tests.contracts.audit import audit
 from tests.syslog_server import SyslogProcess
 from tests.waiting import PATIENCE
@@ -59,7 +60,7 @@ class FeedFlow(TestCase):
         until = monotonic() + PATIENCE
         while not (writing.called and await self._position() == RECORDS):
             self.assertLess(monotonic(), until)
-            await self.store.take_up(1000)
+            await chain_some(self.database, 1000)
             if not await feed.step():
                 await deferLater(reactor, 0.02)
             if kills < 12 and random.random() < 0.1:
@@ -99,7 +100,7 @@ class FeedFlow(TestCase):
         for first in (0, 50):
             feed = self.make()
             await self.trail.append([audit(number) for number in range(first, first + 50)])
-            await self.store.take_up(100)
+            await chain_some(self.database, 100)
             while await feed.step():
                 pass
             await feed.stop()

@@ -1,4 +1,4 @@
-"""The feed of audit records to a log server (`IPF_AUDIT_SYSLOG`), and the sequence that it follows."""
+"""The feed of audit records to a log server (`IPF_AUDIT_SYSLOG`)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,14 @@ from ipf.security.syslog import frames_of
 from ipf.store.audit.feed import PostgresAuditFeed
 
 POLL_SECONDS = 1.0
-_TAKEN_UP = 1000  # records at a time
 
 
 def start_audit_feed(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> AuditFeed | None:
-    """Start to give records their places, and to send them if a setting names a log server."""
-    if not settings.audit_enabled:
+    """Start to send records to the log server; None when no setting names one."""
+    if not settings.audit_enabled or settings.audit_syslog is None:
         return None
     store = PostgresAuditFeed(stores.fhir_database)
-
-    async def take_up() -> bool:
-        return await store.take_up(_TAKEN_UP) == _TAKEN_UP
-
-    places = Worker(take_up, stores.notifier, None, POLL_SECONDS, reactor, name="audit chain")
-    places.start()
-    stack.push_async_callback(places.stop, settings.stop_seconds)
-    server = settings.audit_syslog
-    return None if server is None else _start(settings, server, store, stores, reactor, stack)
+    return _start(settings, settings.audit_syslog, store, stores, reactor, stack)
 
 
 def _start(

@@ -15,6 +15,7 @@ from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now, worker_name
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
+from ipf.pipeline.maintenance.audit_chain import AuditChain
 from ipf.pipeline.maintenance.audit_maintenance import EVERY_SECONDS, AuditMaintenance
 from ipf.pipeline.maintenance.export import Export
 from ipf.pipeline.maintenance.jobs import Jobs
@@ -33,8 +34,10 @@ REINDEX_POLL_SECONDS = 5.0
 RETENTION_POLL_SECONDS = 60.0
 
 
-def start_maintenance(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
-    """Start one worker for each kind of maintenance."""
+def start_maintenance(
+    settings: Settings, stores: OpenedStores, chain: AuditChain | None, reactor: Any, stack: AsyncExitStack
+) -> None:
+    """Start one worker for each kind of maintenance.  `chain`: of the audit trail."""
     pause, poll_seconds = partial(deferLater, reactor), settings.worker_poll_ms / 1000
 
     def start(name: str, step: Step, seconds: float) -> None:
@@ -56,7 +59,7 @@ def start_maintenance(settings: Settings, stores: OpenedStores, reactor: Any, st
     start("retention", retention.step, RETENTION_POLL_SECONDS)
     stack.callback(retention.stop)
     audit_days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
-    audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause)
+    audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause, chain)
     run_periodically(EVERY_SECONDS, audit.run, "audit maintenance", reactor, stack)
 
 

@@ -5,6 +5,7 @@ blocks become rows, newest first, a few blocks at a time; that happens once, aft
 
 `SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS` alone is for information, as the interface specification says.  With
 `IPF_AUDIT_PURGE` older records are removed: whole months by dropping their partitions, the rest a few rows at a time.
+A signed head says so first, and their links are removed last.
 
 Several processes may do this at once.  Each batch is a transaction of its own, so a crash loses nothing.  When the
 store cannot be reached, the next run goes on.
@@ -18,6 +19,7 @@ from datetime import timedelta
 from twisted.logger import Logger
 
 from ipf.errors import StoreUnreachable
+from ipf.pipeline.maintenance.audit_chain import AuditChain, whole_seconds
 from ipf.ports import Clock
 from ipf.ports.audit import AuditStore
 from ipf.telemetry.logs import event_line
@@ -35,12 +37,18 @@ class AuditMaintenance:
     """`run` does what is due now; `pause` waits between batches.  `days`: how long records are kept; None: for ever."""
 
     def __init__(
-        self, store: AuditStore, days: int | None, clock: Clock, pause: Callable[[float], Awaitable[object]]
+        self,
+        store: AuditStore,
+        days: int | None,
+        clock: Clock,
+        pause: Callable[[float], Awaitable[object]],
+        chain: AuditChain | None = None,
     ) -> None:
         self._store = store
         self._days = days
         self._clock = clock
         self._pause = pause
+        self._chain = chain
 
     async def run(self) -> None:
         """One run."""
@@ -59,8 +67,13 @@ class AuditMaintenance:
             log.info(event_line("audit_unpacked", records=unpacked))
 
     async def _purge(self, days: int) -> None:
-        before = self._clock() - timedelta(days=days)
+        before = whole_seconds(self._clock() - timedelta(days=days))
+        chain = self._chain
+        if chain is not None:
+            await chain.retire(before)
         removed = await self._repeat(lambda: self._store.purge(before, BATCH))
+        if chain is not None:
+            await self._repeat(lambda: chain.remove_links(BATCH))
         if removed:
             log.info(event_line("audit_retention", removed=removed, days=days))
 

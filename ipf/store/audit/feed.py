@@ -1,8 +1,7 @@
-"""The audit trail as one sequence on PostgreSQL, and the feed that follows it: `ports.audit_feed.AuditFeedStore`.
+"""The feed of the audit trail on PostgreSQL: `ports.audit_feed.AuditFeedStore`.
 
-Writers leave each record in `audit_unchained`, in their own transactions, which end in any order.  One process at a
-time moves committed records to `audit_chain` and numbers them without gaps, so that a reader with a position misses
-none.  Each call is a transaction of its own and survives a crash.
+It follows `audit_chain` (`chain.py`), whose positions have no gaps, so that a reader with a position misses none.  Each
+call is a transaction of its own and survives a crash.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from ipf.ports.audit_feed import AuditFeedStore, FedRecord
 from ipf.store.audit.rows import COLUMNS, audit_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal
-
-_TAKE_UP = "SELECT take_up_audit({limit})"
 
 _HOLD = """
 INSERT INTO audit_feed AS f (name, held_by, held_until)
@@ -44,10 +41,6 @@ class PostgresAuditFeed:
 
     def __init__(self, database: Database) -> None:
         self._all_tenants = database.all_tenants
-
-    async def take_up(self, limit: int) -> int:
-        """See `AuditFeedStore.take_up`."""
-        return int((await self._all_tenants.one(_TAKE_UP.format(limit=int(limit))))[0])
 
     async def hold(self, worker: str, seconds: float) -> int | None:
         """See `AuditFeedStore.hold`."""

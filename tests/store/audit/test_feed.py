@@ -9,6 +9,7 @@ from ipf.ports.audit import Audit
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.feed import PostgresAuditFeed
 from tests import postgres
+from tests.audit_chains import chain_some
 from tests.contracts.audit import audit
 from tests.contracts.audit_feed import BOTH, AuditFeedContract
 from tests.fakes.audit_feed import MemoryAuditFeed
@@ -19,11 +20,18 @@ class MemoryFeedTests(AuditFeedContract, TestCase):
 
     def setUp(self) -> None:
         self.time = 0.0
+        self.unchained: list[Audit] = []
         self.feed: MemoryAuditFeed = MemoryAuditFeed(lambda: self.time)
 
     async def write(self, *audits: Audit) -> None:
         """See `AuditFeedContract`."""
-        self.feed.unchained += audits
+        self.unchained += audits
+
+    async def take_up(self, limit: int) -> int:
+        """See `AuditFeedContract`."""
+        taken, self.unchained = self.unchained[:limit], self.unchained[limit:]
+        self.feed.chain += taken
+        return len(taken)
 
     async def pass_time(self, seconds: float) -> None:
         """See `AuditFeedContract`."""
@@ -42,6 +50,10 @@ class PostgresFeedTests(AuditFeedContract, TestCase):
         """See `AuditFeedContract`."""
         await self.trail.append(audits)
 
+    async def take_up(self, limit: int) -> int:
+        """See `AuditFeedContract`."""
+        return await chain_some(self.database, limit)
+
     async def pass_time(self, seconds: float) -> None:
         """See `AuditFeedContract`."""
         await self.database.many(f"SELECT pg_sleep({seconds * 2})")
@@ -55,25 +67,24 @@ class PostgresFeedTests(AuditFeedContract, TestCase):
                 "VALUES (1, 'fhir', now(), gen_random_uuid())"
             )
             await self.write(audit(1))
-            self.assertEqual(await self.feed.take_up(10), 1)
+            self.assertEqual(await self.take_up(10), 1)
             await session.many("COMMIT")
-        self.assertEqual(await self.feed.take_up(10), 1)
+        self.assertEqual(await self.take_up(10), 1)
         self.assertEqual([one.position for one in await self.feed.after(0, BOTH, 10)], [1, 2])
 
     async def test_removed_records_keep_their_places(self) -> None:
         await self.write(audit(1), audit(2))
-        await self.feed.take_up(10)
+        await self.take_up(10)
         await self.database.many(f"DELETE FROM audit_records WHERE id = '{audit(1).id}'")
         self.assertEqual(await self.feed.after(0, BOTH, 10), [(1, None), (2, audit(2))])
 
     async def test_several_processes_at_once(self) -> None:
         """No place twice, none left out."""
         await self.write(*[audit(number) for number in range(200)])
-        feeds = [PostgresAuditFeed(self.database) for _ in range(4)]
         for _ in range(20):
-            work = [Deferred.fromCoroutine(feed.take_up(7)) for feed in feeds]
+            work = [Deferred.fromCoroutine(self.take_up(7)) for _ in range(4)]
             await gatherResults(work)
-        while await self.feed.take_up(50):
+        while await self.take_up(50):
             pass
         found = await self.feed.after(0, BOTH, 500)
         self.assertEqual([one.position for one in found], [*range(1, 201)])
@@ -81,7 +92,7 @@ class PostgresFeedTests(AuditFeedContract, TestCase):
 
     async def test_a_batch_is_found_by_index(self) -> None:
         await self.write(*[audit(number) for number in range(400)])
-        await self.feed.take_up(1000)
+        await self.take_up(1000)
         plan = await self.database.many(
             "EXPLAIN SELECT r.id FROM (SELECT * FROM audit_chain WHERE position > 5 ORDER BY position LIMIT 9) c "
             "LEFT JOIN LATERAL (SELECT * FROM audit_records r WHERE r.partition_id = c.partition_id "

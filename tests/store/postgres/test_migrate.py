@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (25, "cc835a25fc31734d129d6e3feb5d67448a4dfcc1c20757e5c6c2e488a4a7b923"),
+    "fhir": (26, "652af4ce3a2d2615e53169b30aae97bc99397767b13e6d939e50f0c3eb4d8156"),
     "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

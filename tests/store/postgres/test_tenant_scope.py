@@ -41,6 +41,8 @@ ALL_TENANTS = {
 # Modules, below ipf/store, that work on rows of several tenants.
 USE_ALL_TENANTS = {
     "audit/audit": "operators search the trail of all; partitions, retention, records of earlier releases",
+    "audit/chain": "the chains of all are made, signed, exported; rows say their tenant",
+    "audit/feed": "the feed sends the records of all",
     "deliveries/bindings": "by a secret token, whose row says the tenant",
     "deliveries/deliveries": "the delivery and activation stages serve all; leases and rows say their tenant",
     "deliveries/lifecycle": "subscriptions that ended, of any tenant",
