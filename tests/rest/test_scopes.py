@@ -270,16 +270,23 @@ class ScopeSuite(Suite):
                 answer = await self.ask("patient/*.cruds", method, address, sent, patient="p1", **filled)
                 self.assertEqual(answer.status, status, (method, condition, answer.body))
 
-    async def test_patch_without_the_right_to_read_returns_no_body(self) -> None:
-        """PATCH returns no resource."""
+    async def test_a_patch_needs_the_right_to_read(self) -> None:
+        """Whether a patch succeeds tells of the content; a resource that a patch hides is not in the response."""
         await self.fill()
-        patch = [{"op": "replace", "path": "/gender", "value": "other"}]
-        for scopes, shown in (
-            ("system/Patient.u", False), ("system/Patient.ru", True),
-            ("system/Patient.u system/Patient.r?_id=p2", False),
-        ):  # fmt: skip
-            answer = await self.ask(scopes, "PATCH", "Patient/p1", patch, content_type="application/json-patch+json")
-            self.assertEqual((answer.status, bool(answer.body)), (200, shown))
+        kind = {"content_type": "application/json-patch+json"}
+        for scopes, gender, new, status, shown in (
+            ("system/Patient.u", "female", "other", 401, False),
+            ("system/Patient.u", "male", "other", 401, False),
+            ("system/Patient.u system/Patient.r?_id=p2", "female", "other", 401, False),
+            ("system/Patient.us", "female", "other", 200, True),
+            ("system/Patient.u system/Patient.r?gender=other", "other", "male", 200, False),
+        ):
+            patch = [{"op": "test", "path": "/gender", "value": gender},
+                     {"op": "replace", "path": "/gender", "value": new}]  # fmt: skip
+            answer = await self.ask(scopes, "PATCH", "Patient/p1", patch, **kind)
+            self.assertEqual(answer.status, status, (scopes, answer.body))
+            if status == 200:
+                self.assertEqual(bool(answer.body), shown, scopes)
 
     async def test_transactions_entry_by_entry(self) -> None:
         """A transaction fails completely, with a location; a batch has a response per entry."""

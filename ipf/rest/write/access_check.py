@@ -54,6 +54,14 @@ class AccessCheck:
         if not passes(test, kind, version.id, version.last_updated, entries, resource):
             raise insufficient(kind, right)
 
+    def check_patch(self, state: State) -> None:
+        """Problem UNAUTHORIZED for a resource that the caller may change, but neither read nor search.
+
+        Whether a patch succeeds depends on the content: a `test`, a path, a filter of FHIRPath would guess it.
+        """
+        if not (self._covers("r", state) or self._covers("s", state)):
+            raise insufficient(state.version.resource_type, "r")
+
     def _covers(self, right: str, state: State) -> bool:
         """Whether the grants for a right cover a stored resource."""
         version = state.version

@@ -216,6 +216,8 @@ class UnitPlan:
         if found[0] in self._pending:
             self._refuse_second_change(found[0], entry)
         self._check_version(entry, state)
+        if self._access_check is not None and state is not None:
+            self._access_check.check_patch(state)
         patched = patch(resource)
         return self._plan_write(replace(entry, resource=patched), dumps(patched), found[0], condition)
 
