@@ -19,6 +19,7 @@ MOST_OBJECTS = 40
 """Resources, patients and requests in one message."""
 
 LONGEST_TEXT = 512
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>'
 _SYSTEMS = {"http://dicom.nema.org/resources/ontology/DCM": "DCM"}
 _RFC_3881 = "RFC-3881"
 _PATIENT, _SEARCH, _URI = ("2", "Patient Number"), ("10", "Search Criteria"), ("12", "URI")
@@ -47,8 +48,8 @@ def _message(event: Json, entities: Iterable[Json]) -> bytes:
     _object(message, f"AuditEvent/{event['id']}", _URI, "2", "13", "record")
     for entity in entities:
         _entity(message, entity)
-    xml: bytes = tostring(message, "utf-8", xml_declaration=True)
-    return xml
+    xml: bytes = tostring(message, "utf-8", xml_declaration=False)
+    return _DECLARATION + xml
 
 
 def _event(message: Element, event: Json) -> None:
