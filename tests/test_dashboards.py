@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import TestCase
 
-from ipf.telemetry import audit_chain_metrics, audit_feed_metrics, metrics
+from ipf.telemetry import access_metrics, audit_chain_metrics, audit_feed_metrics, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_PROMETHEUS = {"job", "instance", "le"}  # labels added by Prometheus, or of histograms
@@ -48,6 +48,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     audit_chain_metrics.records_chained(1)
     audit_chain_metrics.record_missing()
     audit_chain_metrics.waiting(1, 1)
+    access_metrics.break_glass_used()
     metrics.build("1")
     found: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):

@@ -35,6 +35,10 @@ def _tokens(settings: Settings) -> Iterator[str]:
         yield "SUBSCRIPTION_SERVICE_AUTH_ISSUER: required when SUBSCRIPTION_SERVICE_AUTH_ENABLED is true"
     if settings.multitenancy == "enabled" and not settings.auth_enabled:
         yield "SUBSCRIPTION_SERVICE_MULTITENANCY: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED"
+    if settings.access_labels and not settings.auth_enabled:
+        yield "IPF_ACCESS_LABELS: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED; without tokens everybody sees everything"
+    if settings.access_consent and not settings.auth_enabled:
+        yield "IPF_ACCESS_CONSENT: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED; without tokens everybody sees everything"
     if settings.admin_read_token and not settings.admin_token:
         yield "IPF_ADMIN_AUTH_TOKEN: required with IPF_ADMIN_READ_TOKEN; without it anybody could write"
     if settings.admin_read_token and settings.admin_read_token == settings.admin_token:

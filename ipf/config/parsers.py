@@ -121,6 +121,18 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(value.replace(",", " ").split())
 
 
+_LABEL = re.compile(r"[ULMNRV]|[^\s|,]+\|[^\s|,]+")
+
+
+def labels(value: str) -> tuple[str, ...]:
+    """Security labels: codes of v3-Confidentiality, or system|code; separated by spaces or commas."""
+    found = words(value)
+    for one in found:
+        if not _LABEL.fullmatch(one):
+            raise ValueError("expected labels such as R or https://hospital.example/labels|VIP")
+    return found
+
+
 _MESSAGE_TYPE = re.compile(r"[A-Z0-9]+_[A-Z0-9]+")
 
 

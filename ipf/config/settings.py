@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
+from ipf.config.access_settings import AccessSettings
 from ipf.config.audit_settings import AuditSettings
 from ipf.config.parsers import (
     Listener,
@@ -51,7 +52,7 @@ _NOT_YET = "this version does not offer it yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings):
+class Settings(AuditSettings, AccessSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
     db_url: str | None = variable(

@@ -15,7 +15,8 @@ class Caller:
     `subject`, `client`, `issuer`: claims of the token.  `scopes`: as granted, in order.  `tenant`: claim of the token.
     `patient`: logical id of the patient in context.  `user`: `fhirUser`, such as `Practitioner/7`.  `expires_at`: end
     of the token in seconds since 1970.  `is_system`: a part of this server.  `is_open`: authentication is off.
-    `purpose`: the purposes of use that the token names, each `system|code` or `code`.
+    `purpose`: the purposes of use that the token names, each `system|code` or `code`.  `break_glass`: this request
+    lifts labels and Consents; it is never stored.
     """
 
     subject: str = ""
@@ -29,6 +30,7 @@ class Caller:
     is_system: bool = False
     is_open: bool = False
     purpose: tuple[str, ...] = ()
+    break_glass: bool = False
 
     @property
     def is_unlimited(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ipf.ports.caller import OPEN, Caller
 from ipf.ports.resources import Version
 
 
@@ -16,7 +17,8 @@ class ExportJob:
 
     `level`: `system`, `patient`, or `group:` and the id of a Group.  `types`: in the order of the export;
     `type_number`: index of the next type; `after_rid`: the last processed resource of that type.  `status`: running,
-    done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.
+    done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.  `caller`: the one who
+    asked for it, where labels or Consents limit what it gets.
     """
 
     tenant: str
@@ -33,6 +35,7 @@ class ExportJob:
     after_rid: int = 0
     exported: int = 0
     token: int = 0
+    caller: Caller = OPEN
 
     @property
     def resource_type(self) -> str | None:

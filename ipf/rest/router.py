@@ -18,6 +18,7 @@ from ipf.fhir.model.redaction import redact_body
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.http.binary import binary_content
+from ipf.rest.http.break_glass import with_break_glass
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
@@ -49,6 +50,7 @@ from ipf.rest.operations.terminology import expand, lookup, translate_code, vali
 from ipf.rest.operations.validate import validate
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
+from ipf.security.access import refresh_access
 from ipf.security.audit import check_immutable
 from ipf.security.audit_draft import NewDraft
 
@@ -147,6 +149,7 @@ def handler(
             request, presentation = split_presentation(request)
             if identify is not None:
                 request = await identify(request)
+            request = with_break_glass(request)
             if draft is not None and request.method in _WRITES:
                 request.draft = draft(request, began)
             answer = redacted(await perform(request, repository_of(request.tenant)))
@@ -183,6 +186,7 @@ def redacted(answer: Answer) -> Answer:
 async def perform(request: Request, repository: Repository) -> Answer:
     """Perform one request; the response is JSON.  Raises Problem."""
     check_authenticated(request)
+    await refresh_access()
     shape = _shape(request.path)
     check_route(shape, request)
     if request.path:

@@ -1,7 +1,7 @@
 """Authorization of a caller, for REST, batches, websocket binding and notifications.
 
-`permit` decides on a type and a right, `may` on one resource.  A refusal is 401 with `insufficient_scope` (decisions
-section 5).
+`permit` decides on a type and a right, `may` on one resource: by the scopes of the caller and, where a `Privacy` is
+installed, by labels and Consents.  A refusal is 401 with `insufficient_scope` (decisions section 5).
 
 Source: interface specification "Errors"; RFC 6750 section 3.
 """
@@ -16,9 +16,10 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import matches
 from ipf.ports import Caller, Json, Version
 from ipf.ports.index import Entries
-from ipf.ports.predicates import Test
+from ipf.ports.predicates import AllOf, Test
 from ipf.ports.search import Query, Term
-from ipf.security.scopes import UNLIMITED, Permit, grants_of
+from ipf.security.privacy.policy import Privacy
+from ipf.security.scopes import UNLIMITED, Permit, forget_grants, grants_of
 
 _MOST_RESULTS = 2048
 _WORDS = {"c": "create", "r": "read", "u": "update", "d": "delete", "s": "search"}
@@ -39,9 +40,60 @@ def insufficient(resource_type: str, right: str) -> Unauthorized:
     return Unauthorized(text, f'error="insufficient_scope", scope="{scope}"')
 
 
+_installed: list[Privacy] = []
+
+
+def install(privacy: Privacy | None) -> None:
+    """Let labels and Consents decide as well, from now on in this process; None = no longer."""
+    _installed[:] = [] if privacy is None else [privacy]
+    forget_grants()
+
+
+def installed() -> Privacy | None:
+    """The labels and Consents that decide in this process."""
+    return _installed[0] if _installed else None
+
+
+async def refresh_access() -> None:
+    """Called before a decision: Consents that were committed until now count for it.  StoreUnreachable."""
+    if _installed:
+        await _installed[0].refresh()
+
+
+def granted(caller: Caller, resource_type: str, right: str) -> Permit | None:
+    """The permit of the scopes alone; None = not granted."""
+    return UNLIMITED if caller.is_unlimited else grants_of(caller).permit(resource_type, right)
+
+
 def permit(caller: Caller, resource_type: str, right: str) -> Permit | None:
     """The permit of a caller for a type and a right; None = not granted."""
-    return UNLIMITED if caller.is_unlimited else grants_of(caller).permit(resource_type, right)
+    found = granted(caller, resource_type, right)
+    return found if not _installed or found is None else _limited(found, caller, resource_type, right)
+
+
+def _limited(found: Permit, caller: Caller, resource_type: str, right: str) -> Permit:
+    """The permit of scopes within labels and Consents."""
+    if not _installed or not _installed[0].concerns(caller, right):
+        return found
+    privacy, known = _installed[0], grants_of(caller).limited
+    stamp, kept = privacy.stamp(), known.get((resource_type, right))
+    if kept is None or kept[0] != stamp or kept[1] is not found:
+        limit = privacy.limit(caller, resource_type, right)
+        test = limit if found.test is None else found.test if limit is None else AllOf((found.test, limit))
+        kept = known[resource_type, right] = stamp, found, found if limit is None else Permit(test)
+    return kept[2]
+
+
+def limits(caller: Caller) -> bool:
+    """Whether labels or Consents may limit what the caller sees."""
+    return bool(_installed) and _installed[0].concerns(caller, "r")
+
+
+def finds_all(caller: Caller) -> bool:
+    """Whether the caller may read and search everything of the tenant; False also when a closer look is needed."""
+    if caller.is_unlimited:
+        return True
+    return grants_of(caller).finds_all and not limits(caller)
 
 
 def required(caller: Caller, resource_type: str, right: str) -> Permit:
@@ -50,6 +102,27 @@ def required(caller: Caller, resource_type: str, right: str) -> Permit:
     if found is None:
         raise insufficient(resource_type, right)
     return found
+
+
+def granted_or_refused(caller: Caller, resource_type: str, right: str) -> Permit:
+    """As `granted`, but raises the refusal instead of returning None."""
+    found = granted(caller, resource_type, right)
+    if found is None:
+        raise insufficient(resource_type, right)
+    return found
+
+
+def limit_name(caller: Caller, resource_type: str, right: str) -> str:
+    """A name of the caller's limit in the text of a query.
+
+    Labels and Consents are named by the caller, not by their values: a page token remains valid when they change.
+    """
+    found = granted(caller, resource_type, right)
+    limit = "" if found is None or found.test is None else str(found.test)
+    if not _installed or not _installed[0].concerns(caller, right):
+        return limit
+    who = (caller.issuer, caller.client, caller.subject, caller.user, caller.patient, caller.purpose, caller.scopes)
+    return f"{limit}&{who}"
 
 
 def passes(test: Test | None, resource_type: str, id: str, when: datetime, entries: Entries, resource: Json) -> bool:
@@ -121,6 +194,14 @@ def may_see_content(
     return False
 
 
+def may_be_signalled(
+    caller: Caller, resource_type: str, id: str, when: datetime, entries: Entries, resource: Json
+) -> bool:
+    """Whether labels and Consents let a caller know of a resource of a type that none of its scopes is for."""
+    found = _limited(UNLIMITED, caller, resource_type, "r")
+    return passes(found.test, resource_type, id, when, entries, resource)
+
+
 def is_narrow(caller: Caller) -> bool:
     """Whether the caller's scopes reach only a part of some type: one patient, a search."""
     return not caller.is_unlimited and grants_of(caller).is_narrow
@@ -131,4 +212,4 @@ def may_hide(caller: Caller) -> bool:
 
     Such a caller learns nothing of hidden ones: not that they change, nor how many there are.
     """
-    return is_narrow(caller)
+    return is_narrow(caller) or limits(caller)

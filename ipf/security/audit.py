@@ -30,11 +30,12 @@ ORIGIN_SYSTEM, ENGINE, CLIENT = "urn:ipf:CodeSystem/audit-origin", "engine", "cl
 """The tag (`meta.tag`) of an AuditEvent: a record of this service, or a resource that a client sent."""
 
 NOTIFICATION = "notification"
+BREAK_GLASS = "break-glass"
 """The interaction of a notification to a subscriber; no interaction of FHIR."""
 
 INTERACTIONS = (
     "create", "read", "vread", "history", "update", "patch", "delete", "search", "transaction", "batch", "operation",
-    NOTIFICATION,
+    NOTIFICATION, BREAK_GLASS,
 )  # fmt: skip
 _ACTIONS = {"create": "C", "read": "R", "vread": "R", "history": "R", "update": "U", "patch": "U", "delete": "D"}
 _BY_METHOD = {"GET": "search", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

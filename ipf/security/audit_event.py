@@ -21,7 +21,7 @@ from ipf.fhir.model.json import dumps
 from ipf.ports import Json, Version
 from ipf.ports.audit import Audit, AuditContext, unversioned
 from ipf.ports.mapping import Origin
-from ipf.security.audit import ENGINE, ORIGIN_SYSTEM
+from ipf.security.audit import BREAK_GLASS, ENGINE, ORIGIN_SYSTEM
 from ipf.security.audit_patterns import (
     DESTINATION,
     DISCLOSE,
@@ -53,6 +53,11 @@ _OBJECT = {"system": _ENTITY_SYSTEM, "code": "2", "display": "System Object"}
 _OTHER = {"system": _ENTITY_SYSTEM, "code": "4", "display": "Other"}
 _REQUEST_ID = {"system": REQUEST_ID_SYSTEM, "code": "XrequestId"}
 _SOURCE = {"system": _SOURCE_SYSTEM, "code": "4", "display": "Application Server"}
+_BREAK_THE_GLASS = {
+    "system": "http://terminology.hl7.org/CodeSystem/v3-ActReason",
+    "code": "BTG",
+    "display": "break the glass",
+}
 _IP_ADDRESS, _URI = "2", "5"
 _SERVER: Json = {"display": "ipf"}
 
@@ -80,6 +85,8 @@ def audit_event(audit: Audit, base_url: str) -> Json:
         "recorded": _instant(audit.recorded_at),
         "outcome": str(audit.context.outcome),
     }
+    if audit.context.interaction == BREAK_GLASS:
+        event["purposeOfEvent"] = [{"coding": [_BREAK_THE_GLASS]}]
     if audit.context.status:
         event["outcomeDesc"] = f"HTTP {audit.context.status}"
     event["agent"] = [*_agents(audit, base_url)]
@@ -92,6 +99,8 @@ def _subtypes(audit: Audit) -> list[Code]:
     interaction = audit.context.interaction
     if is_disclosure(audit):
         return [(OWN_SUBTYPE_SYSTEM, interaction, interaction), DISCLOSE]
+    if interaction == BREAK_GLASS:
+        return [(OWN_SUBTYPE_SYSTEM, interaction, interaction)]
     return [(SUBTYPE_SYSTEM, interaction, interaction)]
 
 
@@ -198,7 +207,8 @@ def _identifiers(audit: Audit) -> Iterator[Json]:
         yield {"what": {"identifier": identifier}, "type": _OTHER}
     if audit.origin is not None and audit.origin.details:
         detail = [{"type": name, "valueString": text} for name, text in audit.origin.details]
-        yield {"type": _OTHER, "name": "source message", "detail": detail}
+        name = BREAK_GLASS if audit.context.interaction == BREAK_GLASS else "source message"
+        yield {"type": _OTHER, "name": name, "detail": detail}
 
 
 def _instant(moment: datetime) -> str:

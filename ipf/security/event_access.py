@@ -20,7 +20,16 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Caller, Change, Event, Json, Version
 from ipf.ports.grants import Writer
 from ipf.ports.index import EMPTY, Entries
-from ipf.security.access import insufficient, is_narrow, may_hide, may_see, may_see_content, permit
+from ipf.security.access import (
+    insufficient,
+    is_narrow,
+    limits,
+    may_be_signalled,
+    may_hide,
+    may_see,
+    may_see_content,
+    permit,
+)
 
 
 class Decision(Enum):
@@ -48,9 +57,9 @@ def decide(caller: Caller, event: Event) -> Decision:
     """One event against the grants of one caller.  Of a deletion, `event.last_body` decides."""
     if caller.is_unlimited:
         return Decision.SEND
-    if not has_scope(caller, event.resource_type):
-        return Decision.SKIP if is_narrow(caller) else Decision.WITHOUT_CONTENT
     kind, body = event.resource_type, event.body
+    if not has_scope(caller, kind):
+        return Decision.WITHOUT_CONTENT if _is_signalled(caller, event) else Decision.SKIP
     if body or not event.last_body:
         version = Version(0, kind, event.id, event.version_id, event.occurred_at, body, not body)
         return Decision.SEND if may_see(caller, version) else Decision.SKIP
@@ -65,7 +74,7 @@ def view_of(caller: Caller, change: Change) -> View:
         return View.WHOLE
     version = change.version
     if not has_scope(caller, version.resource_type):
-        return View.HIDDEN if is_narrow(caller) else View.WHOLE
+        return View.WHOLE if _is_signalled_change(caller, change) else View.HIDDEN
     sees_before = change.previous is not None and _sees(
         caller, change, change.before, change.previous, _updated(change.previous, version.last_updated)
     )
@@ -74,6 +83,27 @@ def view_of(caller: Caller, change: Change) -> View:
     if not _sees(caller, change, change.after, change.resource, version.last_updated):
         return View.HIDDEN
     return View.WHOLE if sees_before or change.previous is None else View.CREATE
+
+
+def _is_signalled(caller: Caller, event: Event) -> bool:
+    """Whether a caller without a scope for the type may learn of an event."""
+    if is_narrow(caller):
+        return False
+    body = event.body or event.last_body
+    if not limits(caller) or not body:
+        return not limits(caller)
+    found: Json = loads(body)
+    when = _updated(found, event.occurred_at)
+    return may_be_signalled(caller, event.resource_type, event.id, when, extract(found), found)
+
+
+def _is_signalled_change(caller: Caller, change: Change) -> bool:
+    """As `_is_signalled`, for a change."""
+    resource = change.resource or change.previous
+    if is_narrow(caller) or resource is None:
+        return not is_narrow(caller)
+    entries, version = change.before if change.resource is None else change.after, change.version
+    return may_be_signalled(caller, version.resource_type, version.id, version.last_updated, entries, resource)
 
 
 def as_create(change: Change) -> Change:
@@ -96,14 +126,14 @@ def numbered_from(caller: Caller, writers: Sequence[Writer]) -> int | None:
     event when it first wrote it, since all later ones are within its grants.  None for another caller: the numbers
     count what is hidden from it.
     """
-    if not may_hide(caller):
+    if not is_narrow(caller):
         return 0
     return next((writer.since for writer in writers if _same_grants(writer.caller, caller)), None)
 
 
 def endpoint_from(writers: Sequence[Writer]) -> int:
     """The number before the first event of a Subscription for its endpoint, which belongs to one of the writers."""
-    return next((one.since for one in writers if one.owns and may_hide(one.caller)), 0)
+    return next((one.since for one in writers if one.owns and is_narrow(one.caller)), 0)
 
 
 def _same_grants(one: Caller, other: Caller) -> bool:

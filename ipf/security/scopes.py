@@ -105,7 +105,8 @@ class Grants:
     `finds_all`: everything of the tenant may be read and searched.  `does_all`: and written.  `is_narrow`: some scope
     reaches only a part of a type (one patient, a search), and none reaches everything.  `passed`: permitted reads
     and searches, by route and type, cached by `rest/write/permission`.  The caches are valid for one generation of the
-    definitions, since search parameters may change.
+    definitions, since search parameters may change.  `limited`: permits that labels and Consents limit, cached by
+    `access.permit`: by type and right, the state of these, the permit of the scopes, and the limited one.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -117,6 +118,7 @@ class Grants:
         self._known: dict[tuple[str, str], Permit | None] = {}
         self._generation = -1
         self.passed: set[tuple[str, str]] = set()
+        self.limited: dict[tuple[str, str], tuple[int, Permit, Permit]] = {}
         whole = [
             scope.rights
             for scope, is_limited in self._scopes
@@ -196,6 +198,11 @@ def grants_of(caller: Caller) -> Grants:
     found = Grants(caller)
     _grants[id(caller)] = caller, found
     return found
+
+
+def forget_grants() -> None:
+    """Begin anew, as after a change of what decides besides scopes."""
+    _grants.clear()
 
 
 def understood(scopes: Iterable[str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS",
             "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH",
             "IPF_AUDIT_PURGE",
+            "IPF_ACCESS_CONSENT",
         ),
     ),
     (
@@ -167,6 +168,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("maybe", "expected smtp://host or smtps://user:password@host?from=address", ("IPF_SMTP_URL",)),
     ("maybe", "expected engine,mapping,fhir: this version does not offer it yet", ("IPF_ROLES",)),
     ("maybe", "expected a number from 0 to 2147483647 seconds", ("IPF_AUTH_SKEW_SECONDS",)),
+    ("maybe", "expected labels such as R or https://hospital.example/labels|VIP", ("IPF_ACCESS_LABELS",)),
     ("maybe", "expected one of disabled, enabled", ("SUBSCRIPTION_SERVICE_MULTITENANCY",)),
     ("maybe", "expected a whole number from 1 to 36500 days", ("SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS",)),
     ("maybe", "expected a whole number from 100 to 2147483647", ("IPF_AUDIT_QUEUE",)),
@@ -199,6 +201,7 @@ FREE = {
     "IPF_AUTH_PATIENT_CLAIM",
     "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM",
     "IPF_TENANTS",
+    "IPF_ACCESS_TRUSTED_CLIENTS",
 }
 """Settings that take any text: names, paths and tokens.  Endpoints and folders are checked at the start."""
 

@@ -36,6 +36,7 @@ from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import Answer, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
+from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
 from ipf.rest.operations.replay_preview import ReplayPreviewer
@@ -45,6 +46,7 @@ from ipf.rest.router import handler
 from ipf.rest.write.conformance import DEFINITIONS, Conformance
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.repository import Repository
+from ipf.security.access import installed
 from ipf.security.vault import Vault
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import PostgresBindingTokens
@@ -56,6 +58,7 @@ from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
+from ipf.telemetry import access_metrics
 from ipf.wire.admin import actuator
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
@@ -126,10 +129,24 @@ async def open_http(
 
 def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(repository, access.identify, audit.requests, audit.drafts)
+    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)
+
+
+def _counting_break_glass(observe: Observer | None) -> Observer | None:
+    """`observe`, and the count of requests that lift labels and Consents, where these may limit."""
+    if installed() is None:
+        return observe
+
+    def note(request: Request, answer: Answer, began: float) -> None:
+        if request.caller.break_glass:
+            access_metrics.break_glass_used()
+        if observe is not None:
+            observe(request, answer, began)
+
+    return note
 
 
 def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
@@ -284,6 +301,9 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
     }
     if parts.audit_feed is not None:
         found["audit_feed"] = Component(parts.audit_feed.health, required=False)
+    privacy = installed()
+    if privacy is not None:
+        found["consents"] = Component(privacy.check, required=False)
     if access.keys is not None:
         found["identity_provider"] = Component(access.keys.check, required=False)
     if settings.mapping_url is not None:

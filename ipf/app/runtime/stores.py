@@ -13,6 +13,7 @@ from twisted.internet.threads import deferToThread
 
 from ipf import __version__
 from ipf.app.runtime.databases import DatabaseUrls, has_row_security
+from ipf.app.runtime.privacy import install_privacy
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.config.settings import Settings
 from ipf.errors import Problem
@@ -108,6 +109,7 @@ async def open_stores(
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
         await part.start()
         stack.push_async_callback(part.close)
+    install_privacy(settings, fhir_database, stack)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
         stack.push_async_callback(deferToThread, spans.close)

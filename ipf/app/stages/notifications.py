@@ -69,7 +69,8 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
     compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
     if not settings.auth_enabled:
         return compose, None
-    authorization = Authorization(PostgresGrants(stores.fhir_database), compose, stores.fhir.read_version)
+    grants = PostgresGrants(stores.fhir_database)
+    authorization = Authorization(grants, compose, stores.fhir.read_version, stores.fhir.read_many)
     return authorization, authorization
 
 

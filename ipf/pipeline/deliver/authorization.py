@@ -23,7 +23,7 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Compose, Event, Json, Lease, Notification, Terms, Version
 from ipf.ports.grants import CreatorGrants, Writer
-from ipf.security.access import may_hide
+from ipf.security.access import is_narrow, limits, may_hide, refresh_access
 from ipf.security.event_access import Decision, decide, endpoint_from, numbered_from
 
 _MAX_CACHED = 20_000
@@ -31,6 +31,9 @@ _WEBSOCKET = "websocket"
 
 ReadVersion = Callable[[str, str, str, int], Awaitable[Version | None]]
 """One version of (tenant, resource type, id, version_id)."""
+
+ReadMany = Callable[[str, Sequence[tuple[str, str]]], Awaitable[Sequence[Version]]]
+"""The current versions of (resource type, id) of a tenant."""
 
 
 class SubscriptionChanged(Problem):
@@ -43,8 +46,11 @@ class SubscriptionChanged(Problem):
 class Authorization:
     """`ports.Compose` around another one, and the filter of events before they are sent."""
 
-    def __init__(self, grants: CreatorGrants, compose: Compose, read_version: ReadVersion) -> None:
+    def __init__(
+        self, grants: CreatorGrants, compose: Compose, read_version: ReadVersion, read_many: ReadMany | None = None
+    ) -> None:
         self._grants = grants
+        self._read_many = read_many
         self._compose = compose
         self._read_version = read_version
         self._cache: dict[tuple[str, str], tuple[str, Sequence[Writer]]] = {}
@@ -55,9 +61,10 @@ class Authorization:
         callers = _limiting(writers, lease)
         if not callers:
             return events
+        await refresh_access()
         first = self._first(lease, writers)
         found = []
-        for event in events:
+        for event in await self._not_hidden_now(lease.tenant, events, callers):
             if event.number <= first:
                 continue
             event = await self._with_last_body(lease.tenant, event, callers)
@@ -65,9 +72,26 @@ class Authorization:
                 found.append(event)
         return found
 
+    async def _not_hidden_now(self, tenant: str, events: Sequence[Event], callers: Sequence[Caller]) -> Sequence[Event]:
+        """Without the events of resources that labels and Consents hide in their current version."""
+        limited = [one for one in callers if limits(one)]
+        if not limited or self._read_many is None:
+            return events
+        keys = list(dict.fromkeys((one.resource_type, one.id) for one in events))
+        current = {(one.resource_type, one.id): one for one in await self._read_many(tenant, keys)}
+
+        def is_shown(event: Event) -> bool:
+            newest = current.get((event.resource_type, event.id))
+            if newest is None or newest.version_id == event.version_id:
+                return True
+            now = replace(event, version_id=newest.version_id, body=newest.body, last_body=b"")
+            return all(decide(one, now) is not Decision.SKIP for one in limited)
+
+        return [event for event in events if is_shown(event)]
+
     async def numbered_from(self, lease: Lease, caller: Caller) -> int | None:
         """See `security.event_access.numbered_from`.  Raises SubscriptionChanged, StoreUnreachable."""
-        return numbered_from(caller, await self._writers(lease)) if may_hide(caller) else 0
+        return numbered_from(caller, await self._writers(lease)) if is_narrow(caller) else 0
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""

@@ -19,6 +19,8 @@ from ipf.fhir.search.compartments import compartments
 from ipf.ports import FhirStore, Version
 from ipf.ports.exports import ExportJob, ExportPart, Exports
 from ipf.rest.operations.export import patients_of
+from ipf.rest.write.visibility import visible_now
+from ipf.security.access import refresh_access
 
 log = Logger()
 
@@ -59,7 +61,9 @@ class Export:
             return replace(job, status="done"), None
         found = await self._exports.page(job, self._page)
         keep = await self._filter(job)
-        kept = [version for version in found if keep(version)]
+        await refresh_access()
+        shown = await visible_now(found, job.caller, job.tenant, self._store, "r")
+        kept = [version for version in shown if keep(version)]
         if len(found) < self._page:
             after = replace(job, type_number=job.type_number + 1, after_rid=0, exported=job.exported + len(kept))
             after = replace(after, status="running" if after.resource_type else "done")

@@ -19,6 +19,7 @@ from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
 from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, millisecond_of
 from ipf.ports.audit_exchange import Exchange, ExchangeSink
 from ipf.ports.threads import LARGE, RunInThread, run_inline
+from ipf.rest.audit.break_glass_audit import break_glass_records
 from ipf.rest.write.transaction_audit import written_versions
 from ipf.rest.write.unit import Submit, Unit, UnitResult
 from ipf.security import audit_records
@@ -75,6 +76,7 @@ def observer(
             note_all(make())
 
     def observe(request: Request, answer: Answer, began: float) -> None:
+        _note_break_glass(request, answer, began, rules, trail, milliseconds, new_id_suffix)
         path = request.path
         if len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path):
             return
@@ -87,6 +89,26 @@ def observer(
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
+
+
+def _note_break_glass(
+    request: Request,
+    answer: Answer,
+    began: float,
+    rules: AuditRules,
+    trail: AuditSink,
+    milliseconds: Callable[[], int],
+    new_id_suffix: NewIdSuffix,
+) -> None:
+    """The records of a request that lifts labels and Consents, whatever the rules record."""
+    if not request.caller.break_glass:
+        return
+    try:
+        seconds, ended = perf_counter() - began, milliseconds()
+        for one in break_glass_records(rules, request, answer, seconds, ended, new_id_suffix):
+            trail(one)
+    except Exception:
+        log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
 
 def _left(request: Request, answer: Answer, ended: int) -> tuple[Answer | None, list[Audit]]:

@@ -6,8 +6,9 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import Link, history
 from ipf.ports import Answer, Request, Version
 from ipf.rest.interactions.history import HistoryParameters, history_parameters, number
-from ipf.rest.write.permission import if_readable, sees_all, visible
+from ipf.rest.write.permission import sees_all
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import readable_now, visible_now
 
 
 async def history_instance(request: Request, repository: Repository) -> Answer:
@@ -18,7 +19,8 @@ async def history_instance(request: Request, repository: Repository) -> Answer:
     resource_type, id, _ = request.path
     parameters = history_parameters(request, repository, "_before")
     before = None if parameters.after is None else number("_before", parameters.after)
-    newest = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
+    newest = await repository.store.read(request.tenant, resource_type, id)
+    newest = await readable_now(newest, request.caller, request.tenant, repository.store)
     if newest is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
     found = await _versions(request, repository, parameters, before)
@@ -42,7 +44,7 @@ async def _versions(
     while True:
         page = await repository.store.history(request.tenant, resource_type, id, limit, before)
         recent = [one for one in page if since is None or one.last_updated >= since]
-        found += visible(recent, request.caller)
+        found += await visible_now(recent, request.caller, request.tenant, repository.store)
         if len(found) >= limit or len(page) < limit or len(recent) < len(page):
             return found[:limit]
         before = page[-1].version_id

@@ -12,8 +12,9 @@ from ipf.fhir.model.definitions import definitions
 from ipf.ports import Answer, Request, Version
 from ipf.ports.history import HistoryCursor
 from ipf.rest.interactions.history import HistoryParameters, cursor_of, history_parameters, token_of
-from ipf.rest.write.permission import searchable, visible
+from ipf.rest.write.permission import searchable
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import visible_now
 
 _SCANNED = 100  # versions read at once for a caller with limits
 _MOST_SCANNED = 10_000
@@ -61,7 +62,7 @@ async def _visible_page(
     found: list[Version] = []
     for _ in range(_MOST_SCANNED // size + 1):
         page = await repository.histories.page(request.tenant, resource_type, size, parameters.since, before)
-        found += visible(page, request.caller)
+        found += await visible_now(page, request.caller, request.tenant, repository.store)
         if len(found) >= wanted or len(page) < size:
             return found[:wanted]
         before = HistoryCursor.of(page[-1])

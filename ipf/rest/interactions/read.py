@@ -9,13 +9,14 @@ from ipf.ports import Answer, Request, Version
 from ipf.rest.http.exchange import entity_tags, version_answer, version_headers
 from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import readable_now
 
 
 async def read(request: Request, repository: Repository) -> Answer:
     """The current version; 304 when the client has it, 404 when it never existed, 410 when it is deleted."""
     resource_type, id = request.path
     version = await repository.store.read(request.tenant, resource_type, id)
-    version = if_readable(version, request.caller)
+    version = await readable_now(version, request.caller, request.tenant, repository.store)
     if version is None and repository.conformance is not None:
         version = if_readable(repository.conformance.read(resource_type, id), request.caller)
     if version is None:

@@ -184,7 +184,7 @@ async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope:
                 continue
             query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
         query = limited(query, request.caller) if scope.types else query
-        found.append(await expanded(query, request.tenant, repository))
+        found.append(await expanded(query, request.tenant, repository, request.caller))
     if not found:
         raise Problem(Category.NOT_FOUND, "no resource of these types can be in the compartment")
     return found

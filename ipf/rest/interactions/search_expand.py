@@ -16,29 +16,33 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
 from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
-from ipf.ports import Terminology
+from ipf.ports import Caller, Terminology
 from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, Test
 from ipf.ports.search import Query, Term
+from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
 
 _MAX_CODES = 10_000
 
 
-async def expanded(query: Query, tenant: str, repository: Repository) -> Query:
-    """The query with `:in`, `:above`, `:below` and `_list` expanded.  Problem when a set is not loaded."""
+async def expanded(query: Query, tenant: str, repository: Repository, caller: Caller) -> Query:
+    """The query with `:in`, `:above`, `:below` and `_list` expanded.  Problem when a set is not loaded.
+
+    A List that the caller may not read has no members.
+    """
     if not any(within(term.test, CodeIn, ListMember) for term in query.terms):
         return query
-    terms = [replace(term, test=await _expanded(term, query, tenant, repository)) for term in query.terms]
+    terms = [replace(term, test=await _expanded(term, query, tenant, repository, caller)) for term in query.terms]
     return replace(query, terms=tuple(terms))
 
 
-async def _expanded(term: Term, query: Query, tenant: str, repository: Repository) -> Test:
+async def _expanded(term: Term, query: Query, tenant: str, repository: Repository, caller: Caller) -> Test:
     replacements: dict[Test, Test] = {}
     for test in _set_tests(term.test):
         if isinstance(test, CodeIn):
             replacements[test] = await _code_test(test, term.name, tenant, repository.terminology)
         elif isinstance(test, ListMember):
-            replacements[test] = await _list_test(test, query.resource_type, tenant, repository)
+            replacements[test] = await _list_test(test, query.resource_type, tenant, repository, caller)
     return rewritten(term.test, lambda one: replacements.get(one, one))
 
 
@@ -64,8 +68,8 @@ async def _code_test(test: CodeIn, name: str, tenant: str, terminology: Terminol
     return any_of([tests_equal(code, values) for code in test.codes])
 
 
-async def _list_test(test: ListMember, resource_type: str, tenant: str, repository: Repository) -> Test:
-    version = await repository.store.read(tenant, "List", test.id)
+async def _list_test(test: ListMember, resource_type: str, tenant: str, repository: Repository, caller: Caller) -> Test:
+    version = if_readable(await repository.store.read(tenant, "List", test.id), caller)
     if version is None or version.deleted:
         return NOTHING
     listed: Any = loads(version.body).get("entry", ())

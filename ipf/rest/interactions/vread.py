@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import version_answer
-from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import readable_now
 
 _LONGEST = 9  # digits of a version number
 
@@ -18,7 +18,7 @@ async def vread(request: Request, repository: Repository) -> Answer:
     if not number.isascii() or not number.isdigit() or len(number) > _LONGEST:
         raise unknown
     version = await repository.store.read_version(request.tenant, resource_type, id, int(number))
-    version = if_readable(version, request.caller)
+    version = await readable_now(version, request.caller, request.tenant, repository.store)
     if version is None:
         raise unknown
     if version.deleted:

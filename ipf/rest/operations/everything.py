@@ -21,8 +21,8 @@ from ipf.rest.http.exchange import preference, selection
 from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_found, types_of
 from ipf.rest.interactions.search_include import Included, references
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import readable_now
 
 _PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
 _RECORDS = frozenset({"Patient", "Encounter"})
@@ -33,7 +33,8 @@ async def everything(request: Request, repository: Repository) -> Answer:
     compartment, id = request.path[:2]
     if compartment not in _RECORDS:
         raise Problem(Category.NOT_FOUND, f"$everything is defined for {' and '.join(sorted(_RECORDS))}")
-    version = if_readable(await repository.store.read(request.tenant, compartment, id), request.caller)
+    version = await repository.store.read(request.tenant, compartment, id)
+    version = await readable_now(version, request.caller, request.tenant, repository.store)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"{compartment}/{id} does not exist")

@@ -17,13 +17,15 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import http_date, instant
 from ipf.fhir.model.dates import date_range, moment
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.json import dumps
+from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.compartments import compartments
-from ipf.ports import Answer, Json, Request
+from ipf.ports import OPEN, Answer, Json, Request, Version
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.http.exchange import preference, resource_body, selection
 from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import visible_now
+from ipf.security.access import limits
 
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
@@ -47,6 +49,7 @@ async def export(request: Request, repository: Repository) -> Answer:
         _since(values.get("_since", [])),
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
+        caller=request.caller if limits(request.caller) else OPEN,
     )
     await exports.create(job)
     return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}")])
@@ -86,7 +89,20 @@ async def export_file(request: Request, repository: Repository) -> Answer:
     if part is None:
         raise Problem(Category.NOT_FOUND, "the export file does not exist")
     unlimited_types(request.caller, [part.resource_type], named=True)
-    return Answer(200, part.body, content_type=NDJSON)
+    body = part.body if not limits(request.caller) else await _visible_lines(part.body, request, repository)
+    return Answer(200, body, content_type=NDJSON)
+
+
+async def _visible_lines(body: bytes, request: Request, repository: Repository) -> bytes:
+    """The resources that labels and Consents let the caller see now; the file may have been written before."""
+    versions = []
+    for number, line in enumerate(body.splitlines()):
+        resource: Json = loads(line)
+        kind, id, meta = str(resource["resourceType"]), str(resource["id"]), resource["meta"]
+        when = datetime.fromisoformat(meta["lastUpdated"])
+        versions.append(Version(number, kind, id, int(meta["versionId"]), when, line))
+    seen = await visible_now(versions, request.caller, request.tenant, repository.store, "r")
+    return b"".join(one.body + b"\n" for one in seen)
 
 
 def _exports(repository: Repository) -> Exports:

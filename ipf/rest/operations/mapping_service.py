@@ -37,7 +37,7 @@ from ipf.rest.http.outcome import refuse
 from ipf.rest.http.presentation import DEFAULT_PRESENTATION, render, split_presentation
 from ipf.rest.operations.transform import transform_operation
 from ipf.rest.write.permission import check_authenticated
-from ipf.security.access import insufficient, required
+from ipf.security.access import granted_or_refused, insufficient
 
 FML = "text/fhir-mapping"
 TYPES = ("StructureMap", "ConceptMap", "StructureDefinition")
@@ -99,7 +99,7 @@ class MappingService:
         kind, rest = path[1], path[2:]
         operation = rest[-1:] == ("$transform",)
         right = "r" if operation else _RIGHTS.get((method, len(rest)), "r")
-        if required(request.caller, kind, right).test is not None:
+        if granted_or_refused(request.caller, kind, right).test is not None:
             raise insufficient(kind, right)
         if right in _CHANGES and request.tenant != DEFAULT_TENANT:
             raise Problem(Category.FORBIDDEN, f"{kind}s apply to all tenants: only {DEFAULT_TENANT} may change them")

@@ -42,7 +42,8 @@ from ipf.rest.operations.merge_record import (
 from ipf.rest.write.commit import commit
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, Unit
-from ipf.security.access import insufficient, required
+from ipf.rest.write.visibility import readable_now
+from ipf.security.access import granted_or_refused, insufficient
 
 PIECE = 5000
 """References that one transaction moves."""
@@ -150,13 +151,14 @@ def check_rights(caller: Caller) -> None:
 
 
 def _check_unlimited(caller: Caller, resource_type: str, right: str) -> None:
-    if required(caller, resource_type, right).test is not None:
+    if granted_or_refused(caller, resource_type, right).test is not None:
         raise insufficient(resource_type, right)
 
 
-async def read_patient(repository: Repository, tenant: str, id: str) -> Version:
-    """The current version.  Problem NOT_FOUND, or GONE when it was deleted."""
+async def read_patient(repository: Repository, tenant: str, id: str, caller: Caller) -> Version:
+    """The current version.  Problem NOT_FOUND, also when the caller may not read it, or GONE when it was deleted."""
     version = await repository.store.read(tenant, "Patient", id)
+    version = await readable_now(version, caller, tenant, repository.store)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"Patient/{id} {'does not exist' if version is None else 'was deleted'}")
@@ -181,8 +183,8 @@ async def _next_piece(repository: Repository, merge: PatientMerge, before: _Piec
 
 
 async def _plan(repository: Repository, merge: PatientMerge, after: int, *, is_first: bool) -> _Piece:
-    source = await read_patient(repository, merge.tenant, merge.source)
-    target = await read_patient(repository, merge.tenant, merge.target)
+    source = await read_patient(repository, merge.tenant, merge.source, merge.caller)
+    target = await read_patient(repository, merge.tenant, merge.target, merge.caller)
     piece = _patients(merge, source, target, is_first)
     if repository.referrers is None:
         raise Problem(Category.NOT_SUPPORTED, "this server cannot look up references to a Patient")

@@ -23,7 +23,9 @@ from ipf.rest.http.outcome import success
 from ipf.rest.operations.merge import Merged, PatientMerge, check_rights, merge_patients
 from ipf.rest.operations.unmerge import unmerge_patients
 from ipf.rest.write.incoming import check_incoming
+from ipf.rest.write.permission import limited
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import readable_now
 
 _SOURCE, _TARGET, _RESULT = "source-patient", "target-patient", "result-patient"
 _MERGE = frozenset({_SOURCE, f"{_SOURCE}-identifier", _TARGET, f"{_TARGET}-identifier", _RESULT, "preview", "reason"})
@@ -110,6 +112,7 @@ async def _patient(arguments: Arguments, name: str, request: Request, repository
     if literal is None or literal.resource_type != "Patient" or literal.base not in ("", request.base_url):
         raise Problem(Category.VALUE, f"{name} must refer to a Patient of this server", name)
     version = await repository.store.read(request.tenant, "Patient", literal.id)
+    version = await readable_now(version, request.caller, request.tenant, repository.store)
     if version is not None and not version.deleted and not _has(loads(version.body), identifiers, old=True):
         raise Problem(Category.BUSINESS_RULE, f"{literal} does not have the identifiers of {name}-identifier", name)
     return literal.id
@@ -125,7 +128,7 @@ async def _identified(identifiers: Sequence[Json], name: str, request: Request, 
     """The one Patient with all these identifiers; old ones, which a merge copied, do not count."""
     pairs = [("identifier", _token(one)) for one in identifiers]
     query = parse_query("Patient", [*pairs, ("_count", str(_MOST_MATCHES))])
-    page = await repository.store.search(request.tenant, query)
+    page = await repository.store.search(request.tenant, limited(query, request.caller))
     found = [one.id for one in page.matches if _has(loads(one.body), identifiers, old=False)]
     if len(found) > 1 or page.next is not None:
         text = f"several Patients have the identifiers of {name}-identifier: {', '.join(found[:5])}"

@@ -11,8 +11,8 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Caller, Json, ReindexJob, ReindexQueue, Request
 from ipf.rest.http.exchange import selection
-from ipf.rest.write.permission import finds_all
 from ipf.rest.write.repository import Repository
+from ipf.security.access import finds_all
 
 _MOST_JOBS = 100
 _NUMBERS = frozenset({"id", "done", "of"})

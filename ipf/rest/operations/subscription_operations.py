@@ -14,12 +14,13 @@ from uuid import uuid4
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
-from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth
+from ipf.ports import Answer, Caller, DeliveryQueue, Event, Json, Lease, Request, SubscriptionHealth, Version
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.http.outcome import success
 from ipf.rest.operations.notification_includes import included_resources
 from ipf.rest.write.repository import Repository
-from ipf.security.access import Unauthorized, may_hide, may_hold
+from ipf.rest.write.visibility import visible_now
+from ipf.security.access import Unauthorized, limits, may_hide, may_hold
 from ipf.security.event_access import Decision, decide, numbered_from
 from ipf.subscriptions.guide import CONTENTS
 from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, status_of
@@ -95,7 +96,14 @@ async def _visible(read: Sequence[Event], request: Request, repository: Reposito
             event = event if last is None else replace(event, last_body=last.body)
         if decide(caller, event) is Decision.SEND:
             found.append(event)
-    return found
+    if not limits(caller):
+        return found
+    versions = [
+        Version(number, one.resource_type, one.id, one.version_id, one.occurred_at, one.body, not one.body)
+        for number, one in enumerate(found)
+    ]
+    seen = await visible_now(versions, caller, request.tenant, repository.store)
+    return [found[version.rid] for version in seen]
 
 
 def _total(health: SubscriptionHealth, caller: Caller) -> int | None:

@@ -56,7 +56,7 @@ async def unmerge_patients(repository: Repository, merge: PatientMerge) -> Merge
 
 async def _check_target(repository: Repository, merge: PatientMerge) -> None:
     """Problem BUSINESS_RULE when the target was merged into another Patient: its references are there now."""
-    target = await read_patient(repository, merge.tenant, merge.target)
+    target = await read_patient(repository, merge.tenant, merge.target, merge.caller)
     for other in links(loads(target.body), REPLACED_BY):
         text = f"{merge.target_reference} was merged into {other} since: undo that merge first"
         raise Problem(Category.BUSINESS_RULE, text)
@@ -79,7 +79,7 @@ async def _standing_records(repository: Repository, merge: PatientMerge) -> list
 
 async def _no_merge(repository: Repository, merge: PatientMerge) -> Problem:
     """The refusal when no record of the merge stands."""
-    source = await read_patient(repository, merge.tenant, merge.source)
+    source = await read_patient(repository, merge.tenant, merge.source, merge.caller)
     if merge.target_reference in links(loads(source.body), REPLACED_BY):
         text = (
             f"{merge.source_reference} is linked to {merge.target_reference} by a message or a client, not by $merge: "
@@ -124,8 +124,8 @@ async def _undo(
 
 
 async def _read_patients(repository: Repository, merge: PatientMerge) -> tuple[Version, Version]:
-    source = await read_patient(repository, merge.tenant, merge.source)
-    return source, await read_patient(repository, merge.tenant, merge.target)
+    source = await read_patient(repository, merge.tenant, merge.source, merge.caller)
+    return source, await read_patient(repository, merge.tenant, merge.target, merge.caller)
 
 
 async def _read(

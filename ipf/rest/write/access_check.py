@@ -9,10 +9,9 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Json, Version
 from ipf.ports.index import Entries
-from ipf.rest.write.permission import sees_all
 from ipf.rest.write.snapshot import State
 from ipf.rest.write.unit import Entry, Method
-from ipf.security.access import insufficient, passes, permit, required
+from ipf.security.access import granted, granted_or_refused, insufficient, passes, permit, required
 
 _RIGHT = {Method.CREATE: "c", Method.UPDATE: "u", Method.PATCH: "u", Method.DELETE: "d"}
 
@@ -31,26 +30,32 @@ class AccessCheck:
         """The stored resource that the caller changes; None when there is none that he may know of.
 
         Problem UNAUTHORIZED: he may read or search it, but not change it in this way.  With `may_create`, Problem
-        NOT_FOUND instead of None, unless he may know which ids are taken: else a new id would tell him.
+        NOT_FOUND instead of None, unless his scopes let him know which ids are taken: else a new id would tell him.
+        An id that labels or Consents hide is not free either.
         """
         right, kind = _RIGHT[entry.method], entry.resource_type
         if required(self._caller, kind, right).test is None:
             return state
-        may_know_ids = sees_all(self._caller, kind)
+        may_know_ids = any(
+            one is not None and one.test is None for one in (granted(self._caller, kind, right) for right in "rs")
+        )
         if state is not None:
             if self._covers(right, state) or (may_know_ids and not state.exists):
                 return state
             if self._covers("r", state) or self._covers("s", state):
                 raise insufficient(kind, right)
-        if may_create and not may_know_ids:
+        if may_create and (state is not None or not may_know_ids):
             text = f"{kind}/{id} does not exist; with limited rights, the server chooses the ids of new resources"
             raise Problem(Category.NOT_FOUND, text, entry.place)
         return None
 
     def check_write(self, method: Method, version: Version, resource: Json, entries: Entries) -> None:
-        """Check a new version; `resource` and `entries` belong to it.  Problem UNAUTHORIZED."""
+        """Check a new version; `resource` and `entries` belong to it.  Problem UNAUTHORIZED.
+
+        By the scopes alone: a caller may write what labels or Consents do not let it read afterwards.
+        """
         right, kind = _RIGHT[method], version.resource_type
-        test = required(self._caller, kind, right).test
+        test = granted_or_refused(self._caller, kind, right).test
         if not passes(test, kind, version.id, version.last_updated, entries, resource):
             raise insufficient(kind, right)
 

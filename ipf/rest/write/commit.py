@@ -45,6 +45,7 @@ from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.transaction_audit import TransactionAudit
 from ipf.rest.write.unit import Unit, UnitResult
+from ipf.security.access import refresh_access
 
 _SHARED_ATTEMPTS = 3
 
@@ -154,6 +155,7 @@ class _Committer:
         """One transaction; None: the plan replaces a topic, which needs the exclusive lock.  MoreNeeded: more locks."""
         changing = exclusive or any(prepared.unit.changes_subscriptions for prepared in prepared_units)
         reindex: Sequence[ReindexRequest] = ()
+        await refresh_access()  # for the events that the changes fire
         async with self._store.transaction() as transaction:
             plan, snapshot = await self._planned(transaction, prepared_units, changing)
             if plan.topics and not changing:

@@ -18,7 +18,19 @@ from ipf.ports import Answer, Caller, Request, Version
 from ipf.ports.predicates import Has, Linked, ListMember, Test
 from ipf.ports.search import Query, Term
 from ipf.rest.write.unit import Entry, Method
-from ipf.security.access import Unauthorized, allows, insufficient, may, may_see, permit, required
+from ipf.security.access import (
+    Unauthorized,
+    allows,
+    finds_all,
+    granted,
+    granted_or_refused,
+    insufficient,
+    limit_name,
+    may,
+    may_see,
+    permit,
+    required,
+)
 from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
@@ -136,16 +148,19 @@ def limited(query: Query, caller: Caller) -> Query:
     if any(within(term.test, Linked, Has, ListMember) for term in terms):
         terms = tuple(replace(term, test=_limit_test(term.test, caller)) for term in terms)
     limit = required(caller, query.resource_type, "s").test
-    if limit is None:
+    if limit is not None:
+        terms = (Term("", "", limit), *terms)
+    name = limit_name(caller, query.resource_type, "s")
+    if not name:
         return query if terms is query.terms else replace(query, terms=terms)
-    return replace(query, terms=(Term("", "", limit), *terms), canonical=f"{query.canonical}&{limit}")
+    return replace(query, terms=terms, canonical=f"{query.canonical}&{name}")
 
 
 def _limit_test(test: Test, caller: Caller) -> Test:
     """Chains and `_has` within the caller's limits; `_list` requires an unlimited right to read Lists."""
 
     def limit_one(one: Test) -> Test:
-        if isinstance(one, ListMember) and required(caller, "List", "r").test is not None:
+        if isinstance(one, ListMember) and granted_or_refused(caller, "List", "r").test is not None:
             raise insufficient("List", "r")
         if not isinstance(one, Linked | Has):
             return one
@@ -153,11 +168,6 @@ def _limit_test(test: Test, caller: Caller) -> Test:
         return one if limit is None else replace(one, tests=(*one.tests, limit))
 
     return rewritten(test, limit_one)
-
-
-def finds_all(caller: Caller) -> bool:
-    """Whether the caller may read and search everything in the tenant."""
-    return caller.is_unlimited or grants_of(caller).finds_all
 
 
 def found_by(query: Query, caller: Caller) -> Query | None:
@@ -195,9 +205,9 @@ def visible(versions: Sequence[Version], caller: Caller) -> list[Version]:
 
 def if_readable(version: Version | None, caller: Caller) -> Version | None:
     """The version if the caller may read it, else None: the response does not reveal its existence."""
-    if version is None or caller.is_unlimited or (grants := grants_of(caller)).finds_all:
+    if version is None or finds_all(caller):
         return version
-    found = grants.permit(version.resource_type, "r")
+    found = permit(caller, version.resource_type, "r")
     return version if found is not None and allows(found, version) else None
 
 
@@ -205,7 +215,7 @@ def unlimited_types(caller: Caller, types: Sequence[str], named: bool) -> list[s
     """The types that the caller may read without limits; Problem UNAUTHORIZED when none is, or a named one is not."""
     if caller.is_unlimited:
         return list(types)
-    found = [one for one in types if (limit := permit(caller, one, "r")) is not None and limit.test is None]
+    found = [one for one in types if (limit := granted(caller, one, "r")) is not None and limit.test is None]
     if (named and len(found) < len(types)) or not found:
         missing = next((one for one in types if one not in found), "*")
         raise insufficient(missing if named else "*", "r")

@@ -6,13 +6,13 @@ may be used repeatedly.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 
 from ipf.ports import OPEN, Binding, BindingTokens, Caller
+from ipf.store.postgres.callers import read_caller, written_caller
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import Statement
 
@@ -33,7 +33,6 @@ FROM websocket_tokens t JOIN partitions p ON p.id = t.partition_id
 WHERE t.digest = $1 AND t.expires_at > now()""",
 )
 STATEMENTS = (ISSUE, REDEEM)
-_KEPT = ("subject", "client", "scopes", "tenant", "patient", "user", "issuer")
 
 
 class PostgresBindingTokens:
@@ -45,25 +44,14 @@ class PostgresBindingTokens:
     async def issue(self, tenant: str, subscription_ids: Sequence[str], until: datetime, caller: Caller = OPEN) -> str:
         """See `ports.BindingTokens.issue`."""
         token = secrets.token_urlsafe(32)
-        call = ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until, _written(caller))
+        call = ISSUE.call(_digest(token), tenant, " ".join(subscription_ids), until, written_caller(caller))
         await self._database.for_tenant(tenant).many(call)
         return token
 
     async def redeem(self, token: str) -> Binding | None:
         """See `ports.BindingTokens.redeem`."""
         row = await self._database.all_tenants.maybe(REDEEM.call(_digest(token)))
-        return None if row is None else Binding(row[0], tuple(row[1].split()), row[2], _read(row[3]))
-
-
-def _written(caller: Caller) -> str | None:
-    return None if caller.is_unlimited else json.dumps([getattr(caller, name) for name in _KEPT])
-
-
-def _read(text: str | None) -> Caller:
-    if text is None:
-        return OPEN
-    kept = dict(zip(_KEPT, json.loads(text), strict=True))
-    return Caller(**{**kept, "scopes": tuple(kept["scopes"])})
+        return None if row is None else Binding(row[0], tuple(row[1].split()), row[2], read_caller(row[3]))
 
 
 def _digest(token: str) -> str:

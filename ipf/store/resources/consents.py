@@ -19,7 +19,7 @@ PUT_CONSENTS = Statement(
     "fhir_put_consents",
     "bigint[], smallint[]",
     """
-WITH e AS (UPDATE consent_epoch SET epoch = epoch + 1 RETURNING epoch)
+WITH e AS (UPDATE consent_epoch SET epoch = epoch + 1 WHERE single RETURNING epoch)
 INSERT INTO consent_changes (rid, partition_id, epoch)
 SELECT t.rid, t.partition_id, e.epoch FROM unnest($1, $2) AS t(rid, partition_id) CROSS JOIN e
 ON CONFLICT (rid) DO UPDATE SET epoch = excluded.epoch""",

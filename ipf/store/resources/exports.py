@@ -7,9 +7,11 @@ next worker continues behind the last part; no resource is exported twice or lef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ipf.ports.exports import ExportJob, ExportPart, Exports
 from ipf.ports.resources import Version
+from ipf.store.postgres.callers import read_caller, written_caller
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement, printable, script
@@ -17,14 +19,14 @@ from ipf.store.postgres.symbols import ADD_PARTITIONS
 
 _PARTITION = "(SELECT p.id FROM partitions p WHERE p.name = $1)"
 _COLUMNS = """p.name, j.id, j.request_url, j.level, j.types, j.since, j.transaction_time, j.expires_at, j.status,
-    j.error, j.type_number, j.after_rid, j.exported, j.lease_token"""
+    j.error, j.type_number, j.after_rid, j.exported, j.lease_token, j.caller"""
 
 CREATE = Statement(
     "export_create",
-    "text, text, text, text, text, timestamptz, timestamptz, timestamptz",
+    "text, text, text, text, text, timestamptz, timestamptz, timestamptz, text",
     f"""
-INSERT INTO export_jobs (partition_id, id, request_url, level, types, since, transaction_time, expires_at)
-VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8)""",
+INSERT INTO export_jobs (partition_id, id, request_url, level, types, since, transaction_time, expires_at, caller)
+VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8, $9)""",
 )
 GET = Statement(
     "export_get",
@@ -110,7 +112,8 @@ class PostgresExports:
     async def create(self, job: ExportJob) -> None:
         """See `ports.Exports.create`."""
         what = (job.tenant, job.id, job.request_url, job.level, " ".join(job.types))
-        create = CREATE.call(*what, job.since, job.transaction_time, job.expires_at)
+        times = job.since, job.transaction_time, job.expires_at
+        create = CREATE.call(*what, *times, written_caller(job.caller))
         add = ADD_PARTITIONS.call(job.tenant)  # a tenant may export before it writes
         await self._database.many(script(add, self._database.set_tenant(job.tenant), create))
 
@@ -164,8 +167,8 @@ class PostgresExports:
 
 
 def _job(row: Row) -> ExportJob:
-    tenant, id, url, level, types, *rest = row
-    return ExportJob(tenant, id, url, level, tuple(types.split()), *rest)
+    tenant, id, url, level, types, *rest, caller = row
+    return replace(ExportJob(tenant, id, url, level, tuple(types.split()), *rest), caller=read_caller(caller))
 
 
 _: type[Exports] = PostgresExports

@@ -18,7 +18,20 @@ from ipf.fhir.search.match import Candidate
 from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal, within
 from ipf.ports import SearchPage, Version
 from ipf.ports.index import EMPTY
-from ipf.ports.predicates import NOTHING, AllOf, AnyOf, CodedText, Has, IdIn, Linked, Not, Present, Test
+from ipf.ports.predicates import (
+    NOTHING,
+    AllOf,
+    AnyOf,
+    CodedText,
+    ContextOutside,
+    Has,
+    IdIn,
+    Linked,
+    Not,
+    Present,
+    Test,
+    TextAmong,
+)
 from ipf.ports.search import Query, Term
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.lookup import version
@@ -215,7 +228,8 @@ class Search:
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query_needs_resource(query):
-            counting = sql.count_sets() if await self._many_pass_each(sql, query) else sql.count()
+            is_by_sets = _excludes_many(query) or await self._many_pass_each(sql, query)
+            counting = sql.count_sets() if is_by_sets else sql.count()
             return int((await self._run(counting))[0][0])
         total = 0
         async for _ in self._filtered(sql, query, None):
@@ -258,6 +272,11 @@ def _is_probed(query: Query) -> bool:
     return ordered or any(needs_store(term.test) for term in query.terms)
 
 
+def _excludes_many(query: Query) -> bool:
+    """Whether a test on many values is put to all resources of the type: their set is computed once."""
+    return driver(query) is None and any(within(term.test, TextAmong) for term in query.terms)
+
+
 def _query_for(resource_type: str, tests: Sequence[Test]) -> Query:
     return Query(resource_type, tuple(Term("", "", test) for test in tests))
 
@@ -270,5 +289,7 @@ def _merged(tests: Sequence[Test]) -> Test:
 
 def _passes(found: Version, tests: Sequence[Test]) -> bool:
     now = datetime.now(UTC)
-    candidate = Candidate(found.resource_type, EMPTY, found.id, now, loads(found.body))
+    resource = loads(found.body)
+    entries = extract(resource) if any(within(test, ContextOutside) for test in tests) else EMPTY
+    candidate = Candidate(found.resource_type, entries, found.id, now, resource)
     return all(candidate.passes(test) for test in tests)

@@ -18,9 +18,12 @@ from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
 from ipf.security import audit_records
+from ipf.security.access import install
 from ipf.security.audit import ORIGIN_SYSTEM, AuditRules, clean, id_suffixes, interaction_of, outcome_of
 from ipf.security.audit_draft import NewDraft, drafter
 from ipf.security.audit_event import audit_event
+from ipf.security.privacy.labels import LabelRules
+from ipf.security.privacy.policy import Privacy
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, create, issues, patient, unit
@@ -274,6 +277,32 @@ class AuditSuite(Suite):
         self.assertIn(b"<AuditEvent xmlns", xml.body)
         gone = await self.trail.send("GET", f"AuditEvent/{event['id'][:-1]}e")
         self.assertEqual(gone.status, 404)
+
+    async def test_break_glass(self) -> None:
+        """Each such request has a record of its own with the reason, though reads and searches have none."""
+        install(Privacy(LabelRules.of(["R"])))
+        self.addCleanup(install, None)
+        for id in ("a", "b"):
+            await self.trail.send("PUT", f"Patient/{id}", {**patient(id), "id": id})
+        doctor = replace(NURSE, scopes=("user/*.cruds", "btg"))
+        for url in ("Patient/a", "Patient?_sort=_id"):
+            for reason in ({}, {"x_break_glass_reason": " found  unconscious "}):
+                answer = await self.trail.send("GET", url, caller=doctor, **reason)
+                self.assertEqual(answer.status, 200, answer.body)
+        noted = [one for one in self.trail.noted if one.context.interaction == "break-glass"]
+        self.assertEqual(
+            [(one.request_target, one.all_patients) for one in noted],
+            [("Patient/a", ["Patient/a"]), ("Patient?_sort=_id", ["Patient/a"]), ("Patient?_sort=_id", ["Patient/b"])],
+        )
+        self.assertFalse([one for one in self.trail.noted if one.context.interaction in ("read", "search")])
+        install(None)  # AuditEvents need the scopes of all protected labels
+        self.assertEqual(await self.trail.found("subtype=break-glass"), ["break-glass0"] * len(noted))
+        for one in noted:
+            event = audit_event(one, BASE)
+            self.assertEqual(event["subtype"][0]["code"], "break-glass")
+            self.assertEqual(event["purposeOfEvent"][0]["coding"][0]["code"], "BTG")
+            (reason,) = [entity for entity in event["entity"] if entity.get("name") == "break-glass"]
+            self.assertEqual(reason["detail"], [{"type": "reason", "valueString": "found unconscious"}])
 
     async def test_they_never_change(self) -> None:
         await self._some()

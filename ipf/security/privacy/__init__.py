@@ -1,0 +1,1 @@
+"""Security labels and Consents: what a caller may not see although its scopes allow it."""
