@@ -21,6 +21,8 @@ from ipf.app.runtime.process import now
 from ipf.app.stages.audit_feed import frames
 from ipf.pipeline.maintenance.audit_feed import AuditFeed, Pace
 from ipf.ports.audit import ADMIN, FHIR
+from ipf.ports.audit_feed import FedRecord
+from ipf.ports.mapping import Origin
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.feed import PostgresAuditFeed
 from ipf.wire.client.syslog_stream import SyslogServer, open_stream
@@ -93,6 +95,13 @@ class FeedFlow(TestCase):
                 backwards += 1
         self.assertLessEqual(backwards, kills)  # repeated only after a break
         self.assertGreater(kills, 3)
+
+    def test_a_record_that_cannot_be_rendered_stops_no_other(self) -> None:
+        broken = audit(2, origin=Origin("x", "y", (("a", "\ud800"),)))
+        records = [FedRecord(number, one) for number, one in enumerate((audit(1), broken, None, audit(3)), 1)]
+        made = frames("https://fhir.example.org/fhir", "node-1", records)
+        self.assertEqual([one.decode() for one in _ID.findall(made)], [audit(1).id, audit(3).id])
+        self.assertEqual(len(self.flushLoggedErrors(UnicodeEncodeError)), 1)
 
     async def test_a_stop_confirms(self) -> None:
         """After a regular stop nothing comes twice."""

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from twisted.logger import Logger
+
 from ipf.app.runtime.process import now, run_in_thread, worker_name
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
@@ -19,6 +21,8 @@ from ipf.ports.audit_feed import FedRecord
 from ipf.security.audit_event import audit_event
 from ipf.security.syslog import frames_of
 from ipf.store.audit.feed import PostgresAuditFeed
+
+log = Logger(namespace="ipf.app.audit_feed")
 
 POLL_SECONDS = 1.0
 
@@ -59,8 +63,14 @@ def _start(
 
 
 def frames(base_url: str, host: str, records: Sequence[FedRecord]) -> bytes:
-    """The frames of records.  `base_url`: the address of this server; `host`: the name of this machine."""
-    process = os.getpid()
-    return b"".join(
-        frames_of(audit_event(one.audit, base_url), host, process) for one in records if one.audit is not None
-    )
+    """The frames of records.  `base_url`: the address of this server; `host`: the name of this machine.
+
+    A record that cannot be rendered is logged and left out, so that it does not stop the others.
+    """
+    found, process = [], os.getpid()
+    for one in records:
+        try:
+            found.append(b"" if one.audit is None else frames_of(audit_event(one.audit, base_url), host, process))
+        except Exception:
+            log.failure("event=audit_record_not_sent position={position}", position=one.position)
+    return b"".join(found)
