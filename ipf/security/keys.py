@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt import InvalidKeyError
 from jwt.algorithms import Algorithm, get_default_algorithms
 
@@ -36,11 +37,15 @@ class KeyRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A public key.  `kind`: RSA, P-256, P-384, P-521 or Ed.  `algorithm`: the only one it is for; None = any."""
+    """A public key.  `kind`: RSA, P-256, P-384, P-521 or Ed.  `algorithm`: the only one it is for; None = any.
+
+    `encoded`: the key as SubjectPublicKeyInfo, so that a key that replaces another under its `kid` differs from it.
+    """
 
     kid: str | None
     kind: str
     algorithm: str | None
+    encoded: bytes = field(repr=False)
     public: Any = field(compare=False, repr=False)
 
     def fits(self, algorithm: str) -> bool:
@@ -63,7 +68,10 @@ class KeySet:
             raise KeyRefused("this is not a JSON Web Key Set")
         keys: list[Key] = []
         refused: list[str] = []
-        for number, one in enumerate(given[:_MOST_KEYS]):
+        if len(given) > _MOST_KEYS:
+            refused.append(f"of {len(given)} keys only the last {_MOST_KEYS}, the newest, are used")
+        first = max(0, len(given) - _MOST_KEYS)
+        for number, one in enumerate(given[first:], first):
             try:
                 keys.append(read_key(one))
             except KeyRefused as reason:
@@ -102,7 +110,8 @@ def read_key(jwk: Any) -> Key:
     kind = _checked_rsa(public) if kty == "RSA" else "Ed" if kty == "OKP" else str(jwk.get("crv"))
     if kind not in _KIND.values():
         raise KeyRefused(f"is on the curve {kind[:20]}")
-    key = Key(kid, kind, algorithm, public)
+    encoded = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    key = Key(kid, kind, algorithm, encoded, public)
     if algorithm is not None and not key.fits(algorithm):
         raise KeyRefused(f"does not fit its alg {algorithm}")
     return key

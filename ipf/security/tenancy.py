@@ -1,8 +1,8 @@
 """The tenant of a caller: a claim of its token, checked against the list of this deployment.
 
 With tenancy off, every request belongs to the default tenant, whatever its token claims.  With tenancy on, a caller
-without the claim, with a malformed name, or with a name that is not on the list is refused with 403.  The first write
-creates a new tenant.  Only this module turns a claim into `Request.tenant`, which every store call is bound to.
+without the claim, with a malformed name, with the name of the default tenant, which belongs to the operators, or with
+a name that is not on the list is refused with 403.  The first write creates a new tenant.  Only this module turns a claim into `Request.tenant`, which every store call is bound to.
 
 Source: interface specification "Multi-tenancy"; decisions section 5.
 """
@@ -37,6 +37,8 @@ class Tenancy:
             raise Problem(Category.FORBIDDEN, "the token names no tenant")
         if not TENANT.fullmatch(caller.tenant):
             raise Problem(Category.FORBIDDEN, "the tenant in the token is not a valid name")
+        if caller.tenant == DEFAULT_TENANT:
+            raise Problem(Category.FORBIDDEN, "the tenant in the token is reserved for the operators of this server")
         if self.allowed and caller.tenant not in self.allowed:
             raise Problem(Category.FORBIDDEN, "the tenant in the token is not served by this server")
         return caller.tenant

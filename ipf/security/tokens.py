@@ -13,18 +13,22 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import jwt
+from jwt.api_jws import PyJWS
+
 from ipf.ports import Caller
-from ipf.security.keys import ALGORITHMS, KeySet
+from ipf.security.keys import ALGORITHMS, Key, KeySet
 from ipf.security.purposes import purposes
 
 LONGEST = 16_384
 _LATEST = 253_402_300_799  # seconds since 1970: the last of the year 9999, after which there is no datetime
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+", re.ASCII)
 _TYPES = frozenset((None, "jwt", "at+jwt", "application/jwt", "application/at+jwt"))
+_JWS = PyJWS()
 _ID = re.compile(r"(?:Patient/)?([A-Za-z0-9.-]{1,64})", re.ASCII)
 _USER = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})(?:/_history/[A-Za-z0-9.-]+)?/?", re.ASCII)
 
@@ -35,6 +39,10 @@ class TokenRefused(Exception):
 
 class UnknownKey(TokenRefused):
     """No known key has signed the token; the issuer may have rotated its keys."""
+
+
+class WrongSignature(TokenRefused):
+    """The key that the token names has not signed it; the issuer may have replaced the key under its `kid`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +57,21 @@ class Rules:
 
 
 def verify(token: str, keys: KeySet, rules: Rules, now: float) -> Caller:
-    """The caller that a token names.  UnknownKey, or TokenRefused.  `now`: seconds since 1970."""
-    claims = _object(verify_signature(token, keys))
-    _check_issued(claims, rules)
+    """The caller that a token names.  UnknownKey, WrongSignature or TokenRefused.  `now`: seconds since 1970.
+
+    PyJWT's decode verifies the signature with the one algorithm of the key, and issuer and audience.  Times are checked
+    here: PyJWT reads the wall clock, and accepts instants that no date has.
+    """
+    key, algorithm, payload = _key_of(token, keys)
+    _object(_decoded(payload))
+    claims = _refused(lambda: jwt.decode(
+        token, key.public, algorithms=[algorithm], issuer=rules.issuer, audience=rules.audience,
+        options={"require": ["iss"], "verify_signature": True, "verify_iss": True,
+                 "verify_aud": rules.audience is not None, "verify_exp": False, "verify_nbf": False,
+                 "verify_iat": False, "verify_sub": False, "verify_jti": False},
+    ))  # fmt: skip
+    if "cnf" in claims:
+        raise TokenRefused("it is bound to a key of its sender, and was sent as a bearer token")
     expires_at = _check_time(claims, rules.skew, now)
     caller = caller_of(claims, rules, expires_at)
     if caller.is_anonymous:
@@ -60,11 +80,17 @@ def verify(token: str, keys: KeySet, rules: Rules, now: float) -> Caller:
 
 
 def verify_signature(token: str, keys: KeySet) -> bytes:
-    """The payload of a JWS that a key of the set has signed.  UnknownKey or TokenRefused."""
+    """The payload of a JWS that a key of the set has signed.  UnknownKey, WrongSignature or TokenRefused."""
+    key, algorithm, _ = _key_of(token, keys)
+    payload: bytes = _refused(lambda: _JWS.decode(token, key.public, algorithms=[algorithm]))
+    return payload
+
+
+def _key_of(token: str, keys: KeySet) -> tuple[Key, str, str]:
+    """The key and the algorithm for a token, and its payload as it is encoded.  UnknownKey or TokenRefused."""
     if len(token) > LONGEST or not _COMPACT.fullmatch(token):
         raise TokenRefused("it is not a JWS in compact form")
-    signed, _, signature = token.rpartition(".")
-    head, _, payload = signed.partition(".")
+    head, payload, signature = token.split(".")
     header = _object(_decoded(head))
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -73,14 +99,28 @@ def verify_signature(token: str, keys: KeySet) -> bytes:
     kid = header.get("kid")
     if kid is not None and not isinstance(kid, str):
         raise TokenRefused("its kid is not a string")
+    _decoded(signature)
     key = keys.find(kid, algorithm)
     if key is None:
         if kid is not None and keys.knows(kid):
             raise TokenRefused("its algorithm does not fit the key that it names")
         raise UnknownKey("no key of the issuer fits it")
-    if not ALGORITHMS[algorithm].verify(signed.encode(), key.public, _decoded(signature)):
-        raise TokenRefused("its signature is wrong")
-    return _decoded(payload)
+    return key, algorithm, payload
+
+
+def _refused(decode: Callable[[], Any]) -> Any:
+    """What PyJWT decodes.  TokenRefused with the reason, which contains nothing of the token."""
+    try:
+        return decode()
+    except jwt.InvalidSignatureError:
+        raise WrongSignature("its signature is wrong") from None
+    except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError) as error:
+        claim = getattr(error, "claim", "iss")
+        raise TokenRefused("it is for another audience" if claim == "aud" else "it is from another issuer") from None
+    except jwt.InvalidAudienceError:
+        raise TokenRefused("it is for another audience") from None
+    except jwt.PyJWTError:
+        raise TokenRefused("it cannot be decoded") from None
 
 
 def _check_header(header: Mapping[str, Any]) -> None:
@@ -89,17 +129,6 @@ def _check_header(header: Mapping[str, Any]) -> None:
     kind = header.get("typ")
     if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
         raise TokenRefused("it is a token for another purpose")
-
-
-def _check_issued(claims: Mapping[str, Any], rules: Rules) -> None:
-    if claims.get("iss") != rules.issuer:
-        raise TokenRefused("it is from another issuer")
-    audience = claims.get("aud")
-    held = audience if isinstance(audience, list) else [audience]
-    if rules.audience is not None and rules.audience not in held:
-        raise TokenRefused("it is for another audience")
-    if "cnf" in claims:
-        raise TokenRefused("it is bound to a key of its sender, and was sent as a bearer token")
 
 
 def _check_time(claims: Mapping[str, Any], skew: float, now: float) -> float:

@@ -232,6 +232,7 @@ class ClaimTests(TestCase):
             (anything, None, None),
             (anything, "", None),
             (anything, "../beta", None),
+            (anything, "default", None),
             (anything, "a b", None),
             (anything, "a\x1fb", None),
             (anything, "a" * 129, None),

@@ -321,6 +321,15 @@ class KeyTests(TestCase):
         self.assertEqual([key.kid for key in found.keys], ["P-256"])
         self.assertEqual(len(found.refused), 2)
 
+    def test_of_many_keys_the_last_are_used(self) -> None:
+        others = [jwk("P-256", kid=str(number)) for number in range(150)]
+        found = KeySet.parse({"keys": [jwk("rsa"), *others]})
+        self.assertEqual([key.kid for key in found.keys], [str(number) for number in range(50, 150)])
+        self.assertEqual(found.refused, ("of 151 keys only the last 100, the newest, are used",))
+
+    def test_a_key_under_the_same_kid_is_another(self) -> None:
+        self.assertNotEqual(KeySet.parse({"keys": [jwk("rsa")]}), KeySet.parse({"keys": [jwk("rsa-other", kid="rsa")]}))
+
     def test_alg_restricts_a_key(self) -> None:
         bound = KeySet.parse({"keys": [jwk("rsa", alg="PS256")]})
         self.assertEqual(refusal(token("rsa", alg="PS256"), bound), "")

@@ -85,7 +85,7 @@ class PlacedTests(TestCase):
         correlation_id = "0190f7a4-2b6e-7cc0-8a11-000000000002"
         context = AuditContext("west", FHIR, "transaction", "E", 0, 200, "ipf")
         audit = Audit(context, millisecond_of(moment), "7000-8000-000000000001", 3, correlation_id, origin=ORIGIN)
-        event = loads(version_of(audit).body or b"")
+        event = loads(version_of(audit, "http://localhost/fhir").body or b"")
         source = event["agent"][1]
         self.assertEqual(source["who"]["identifier"], {"system": "urn:test:acme", "value": "ACME"})
         self.assertEqual((source["requestor"], event["agent"][0]["altId"]), (False, "ipf"))

@@ -17,7 +17,7 @@ from math import inf
 from ipf.ports import ANONYMOUS, Caller, Request, Session
 from ipf.security.access import Unauthorized, may_hold
 from ipf.security.tenancy import Tenancy
-from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, verify
+from ipf.security.tokens import LONGEST, Rules, TokenRefused, UnknownKey, WrongSignature, verify
 from ipf.wire.http.oidc import KeySource
 
 _MAX_CACHED = 10_000
@@ -86,7 +86,7 @@ class Bearer:
         keys = await self._source.current()
         try:
             return verify(token, keys, self._rules, self._now())
-        except UnknownKey:
+        except (UnknownKey, WrongSignature):
             renewed = await self._source.renewed()
             if renewed is keys:
                 raise

@@ -1,10 +1,10 @@
 """The identity provider: its discovery document and its signing keys.
 
 In: the issuer's URL.  Out: the `KeySet` in use, and the SMART configuration of this server.  Keys are fetched at start
-and refreshed in the background when they are ten minutes old.  A token with an unknown key causes one more fetch, at
-most every 30 seconds.  While the provider cannot be reached, the known keys stay in use; without any, requests are
-answered 503.  A removed key is invalid from the next fetch on, and `KeySource.generation` grows, so that cached
-verifications are dropped.
+and refreshed in the background when they are ten minutes old.  A token with an unknown key, or one that its key did not
+sign (the issuer may have replaced the key under its `kid`), causes one more fetch, at most every 30 seconds.  While the
+provider cannot be reached, the known keys stay in use; without any, requests are answered 503.  A removed key is
+invalid from the next fetch on, and `KeySource.generation` grows, so that cached verifications are dropped.
 
 Nothing is kept over a restart.  Sources: OpenID Connect Discovery 1.0; RFC 8414; SMART App Launch 2.2 "Conformance".
 """
@@ -81,7 +81,7 @@ class KeySource:
         return now - self._fetched_at >= FRESH_SECONDS and now - self._attempted_at >= RETRY_SECONDS
 
     async def renewed(self) -> KeySet:
-        """The keys in use, fetched again for a token with an unknown key."""
+        """The keys in use, fetched again for a token that none of them has signed."""
         now = self._clock.seconds()
         if self._fetching is not None or now - self._forced_at >= FORCED_SECONDS:
             self._forced_at = now

@@ -114,6 +114,19 @@ class OidcTests(TestCase):
         self.refused(token("rsa-other"))
         self.assertEqual(self.provider.count(), 3)
 
+    def test_a_key_that_is_replaced_under_its_kid(self) -> None:
+        """A wrong signature causes one fetch in 30 seconds; tokens of the former key are refused from then on."""
+        old, new = token(), token("rsa-other", {"kid": "rsa"})
+        self.caller(old)
+        self.provider.answers[KEYS_URL] = Response(
+            200, {}, json.dumps({"keys": [jwk("rsa-other", kid="rsa")]}).encode()
+        )
+        self.assertEqual(self.caller(new).subject, "ada")
+        for number in range(50):
+            self.assertIn("signature", str(self.refused(token(sub=str(number)))))
+        self.assertIn("signature", str(self.refused(old)))
+        self.assertEqual(self.provider.asked.count("/keys"), 2)
+
     def test_many_wait_for_one_fetch(self) -> None:
         self.provider.held = Deferred()
         waiting = [Deferred.fromCoroutine(self.bearer.caller_of(token(sub=str(number)))) for number in range(20)]
