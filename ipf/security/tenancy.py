@@ -1,8 +1,9 @@
 """The tenant of a caller: a claim of its token, checked against the list of this deployment.
 
 With tenancy off, every request belongs to the default tenant, whatever its token claims.  With tenancy on, a caller
-without the claim, with a malformed name, with the name of the default tenant, which belongs to the operators, or with
-a name that is not on the list is refused with 403.  The first write creates a new tenant.  Only this module turns a claim into `Request.tenant`, which every store call is bound to.
+without the claim, with a malformed name, with the name of the default tenant (it belongs to the operators), or with a
+name that is not on the list is refused with 403.  The first write creates a new tenant.  Only this module turns a claim
+into `Request.tenant`, which every store call is bound to.
 
 Source: interface specification "Multi-tenancy"; decisions section 5.
 """

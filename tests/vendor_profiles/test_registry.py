@@ -80,13 +80,13 @@ class PlacedTests(TestCase):
         self.assertTrue(result.steps)
 
     def test_the_audit_event_says_more(self) -> None:
-        """A second agent, the source, and its fields; the resource is valid."""
+        """A further agent, the source, and its fields; the resource is valid."""
         moment = datetime(2026, 1, 15, tzinfo=UTC)
         correlation_id = "0190f7a4-2b6e-7cc0-8a11-000000000002"
         context = AuditContext("west", FHIR, "transaction", "E", 0, 200, "ipf")
         audit = Audit(context, millisecond_of(moment), "7000-8000-000000000001", 3, correlation_id, origin=ORIGIN)
         event = loads(version_of(audit, "http://localhost/fhir").body or b"")
-        source = event["agent"][1]
+        source = event["agent"][-1]
         self.assertEqual(source["who"]["identifier"], {"system": "urn:test:acme", "value": "ACME"})
         self.assertEqual((source["requestor"], event["agent"][0]["altId"]), (False, "ipf"))
         self.assertEqual(event["entity"][-1]["detail"], [{"type": "facility", "valueString": "WEST"}])
