@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from ipf.app.listeners.audit import open_sender_audit
 from ipf.app.listeners.check import check_endpoints, check_folders
 from ipf.app.listeners.endpoints import Listeners, connection_limits, is_protected
 from ipf.app.listeners.http import HttpParts, open_http
@@ -73,7 +74,8 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
 
     receiver = build_receiver(settings, stores, maps.installation, reactor)
     listeners = Listeners(reactor)
-    mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor)
+    refused = open_sender_audit(settings, stores, reactor, stack)
+    mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor, refused)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
     parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, sockets, converters, listeners, feed)

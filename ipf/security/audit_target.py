@@ -57,16 +57,16 @@ def patients_asked_for(path: Sequence[str], query: Pairs) -> Iterator[str]:
                 yield matched
 
 
-def target_for(patient: str, path: Sequence[str], query: Pairs) -> str:
-    """What the record of `patient` (`Patient/1`) shows of a request."""
-    resource_type = _type_searched(path)
+def target_for(patient: str, path: Sequence[str], query: Pairs, complete: str = "") -> str:
+    """What the record of `patient` (`Patient/1`) shows of a request.  `complete`: its target, if it is known."""
+    resource_type, asked = _type_searched(path), path
     if path[:1] == ("Patient",) and len(path) > 1 and path[1][:1] not in "$_" and f"Patient/{path[1]}" != patient:
         path = ("Patient", *path[2:])
     if not query:
-        return target_of(path, ())
+        return complete if complete and path is asked else target_of(path, ())
     finds_more = any(name.partition(":")[0] in _INCLUDES for name, _ in query)
     shown = [(name, _shown(name, value, patient, resource_type, finds_more)) for name, value in query]
-    return target_of(path, shown)
+    return complete if complete and path is asked and shown == [*query] else target_of(path, shown)
 
 
 def _shown(name: str, value: str, patient: str, resource_type: str, finds_more: bool) -> str:

@@ -1,4 +1,4 @@
-"""What the HTTP listener reports to the audit log: FHIR requests, admin requests, websocket bindings."""
+"""What the listeners report to the audit log: FHIR and admin requests, websocket bindings, refused senders."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
 from ipf.security.audit import AuditRules, id_suffixes
 from ipf.security.audit_draft import NewDraft, drafter
+from ipf.security.audit_senders import SenderRefused, sender_audit
 from ipf.telemetry import metrics
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
@@ -29,6 +30,17 @@ class AuditObservers:
     admin: AuditHook | None = None
     bindings: AuditBinding | None = None
     drafts: NewDraft | None = None
+
+
+def open_sender_audit(
+    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+) -> SenderRefused | None:
+    """Open the audit log of the MLLP listeners.  On stop it writes what it holds."""
+    audit_log = open_audit_log(settings, stores, reactor)
+    if audit_log is None:
+        return None
+    stack.push_async_callback(audit_log.stop, settings.stop_seconds)
+    return sender_audit(audit_log.note, now, id_suffixes())
 
 
 def open_audit(

@@ -19,6 +19,7 @@ from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.pipeline.tracing import TracedCommit
 from ipf.ports import DEFAULT_TENANT
+from ipf.security.audit_senders import SenderRefused
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of
@@ -62,13 +63,14 @@ def _required_types(settings: Settings) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class MllpListeners:
-    """Opens MLLP listeners on one receiver.  `connections`: the limit of each listener."""
+    """Opens MLLP listeners on one receiver.  `connections`: the limit of each listener.  `refused`: the audit trail."""
 
     settings: Settings
     receiver: Receiver
     connections: int
     listeners: Listeners
     reactor: Any
+    refused: SenderRefused | None = None
 
     async def open_all(self, stack: AsyncExitStack) -> None:
         """Open the listeners of the settings.  Problem UNAVAILABLE names IPF_MLLP_LISTEN."""
@@ -116,7 +118,9 @@ class MllpListeners:
         access = sender_access(settings, listener)
         if access is None:
             return MllpFactory(listener.name, receiver, self.reactor, limits)
-        return RestrictedMllpFactory(listener.name, receiver, self.reactor, limits, access, receiver_for)
+        factory = RestrictedMllpFactory(listener.name, receiver, self.reactor, limits, access, receiver_for)
+        factory.refused = self.refused or factory.refused
+        return factory
 
 
 def sender_access(settings: Settings, listener: Listener) -> SenderAccess | None:

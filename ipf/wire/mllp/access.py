@@ -127,13 +127,15 @@ class RestrictedMllp(MllpProtocol):
         self._cancel(self._handshake)
         receiver = self._restricted_factory.receiver_for_certificate(names_of(self.transport.getPeerCertificate()))
         if receiver is None:
-            self._restricted_factory.refuse(self.peer, "its certificate name is not on the list")
+            self._restricted_factory.refuse(self.peer, self.host, "its certificate name is not on the list")
             self._closing = True
             self.transport.abortConnection()
         else:
             self._receiver = receiver
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._handshake is not None and self._handshake.active() and _is_of_tls(reason):
+            self._restricted_factory.refuse(self.peer, self.host, "its TLS handshake failed")
         self._cancel(self._handshake)
         self._cancel(self._delayed)
         self._bucket = None  # received messages are stored now, whatever the rate
@@ -161,7 +163,10 @@ class RestrictedMllp(MllpProtocol):
 
 
 class RestrictedMllpFactory(MllpFactory):
-    """The connections of a listener with access rules.  `receiver_for(tenant)`: chosen by the certificate name."""
+    """The connections of a listener with access rules.  `receiver_for(tenant)`: chosen by the certificate name.
+
+    `refused`: takes the listener, the address and the reason of each refused connection.
+    """
 
     def __init__(
         self,
@@ -178,15 +183,16 @@ class RestrictedMllpFactory(MllpFactory):
         self._open: Counter[str] = Counter()
         self._buckets: dict[str, TokenBucket] = {}
         self._refused_at = float("-inf")
+        self.refused: Callable[[str, str, str], None] = lambda listener, host, reason: None
 
     def buildProtocol(self, addr: IAddress | None) -> MllpProtocol | None:
         host = addr.host if isinstance(addr, IPv4Address | IPv6Address) else ""
         access = self._access
         if host and not access.permits(host):
-            self.refuse(host, "its network is not on the list")
+            self.refuse(host, host, "its network is not on the list")
             return None
         if access.connections and self._open[host] >= access.connections:
-            self.refuse(host, "it has too many connections")
+            self.refuse(host, host, "it has too many connections")
             return None
         if super().buildProtocol(addr) is None:  # stopping, or full
             return None
@@ -222,13 +228,19 @@ class RestrictedMllpFactory(MllpFactory):
             self._buckets[host] = TokenBucket(self._access.rate, self.clock)
         return self._buckets[host]
 
-    def refuse(self, peer: str, reason: str) -> None:
-        """Log a refused peer, at most once in `_WARNING_SECONDS`."""
+    def refuse(self, peer: str, host: str, reason: str) -> None:
+        """Report a refused peer, and log it at most once in `_WARNING_SECONDS`."""
+        self.refused(self.name, host, reason)
         now = self.clock.seconds()
         if now - self._refused_at >= _WARNING_SECONDS:
             self._refused_at = now
             text = "event=mllp_refused listener={listener} peer={peer} reason={reason}"
             log.warn(text, event="mllp_refused", listener=self.name, peer=peer, reason=reason)
+
+
+def _is_of_tls(reason: Failure) -> bool:
+    """Whether TLS ended a connection: a certificate that is not trusted, or none."""
+    return reason.type is not None and reason.type.__module__.startswith("OpenSSL")
 
 
 def _host_of(connection: MllpProtocol) -> str:

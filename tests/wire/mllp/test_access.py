@@ -195,7 +195,9 @@ class MutualTlsTests(TestCase):
             self.assertEqual(self.taken[-1], (tenant, b"MSH"), name)
 
     async def test_refused_certificates(self) -> None:
-        other = Authority(self.folder, "other")
+        """Each is reported with its reason."""
+        other, refused = Authority(self.folder, "other"), []
+        self.factory.refused = lambda *told: refused.append(told)
         for name, files in (
             ("no certificate", None),
             ("another authority", other.sign("lab.example.org")),
@@ -203,6 +205,8 @@ class MutualTlsTests(TestCase):
         ):
             self.assertIsNone(await self.answer(files), name)
         self.assertEqual(self.taken, [])
+        reasons = ["its TLS handshake failed"] * 2 + ["its certificate name is not on the list"]
+        self.assertEqual(refused, [("lab", "127.0.0.1", reason) for reason in reasons])
 
     async def test_clients_without_tls_are_aborted(self) -> None:
         """MLLP without TLS and an incomplete handshake are aborted at the time limit."""
