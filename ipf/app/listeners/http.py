@@ -22,7 +22,7 @@ from ipf.app.maps.mapper import ProfileLookup, build_mapper
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
-from ipf.app.runtime.stores import NotifierRouter, OpenedStores
+from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
 from ipf.app.stages.maintenance import message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.processes import ConverterProcesses
@@ -34,7 +34,7 @@ from ipf.mapping.library.service import MappingAdminService, as_claimed
 from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
-from ipf.ports import Answer, Handler, Request, WebsocketHub
+from ipf.ports import SYSTEM, Answer, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
@@ -259,10 +259,13 @@ def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operation
 
 def _subscription_admin(settings: Settings, stores: OpenedStores) -> SubscriptionAdmin:
     """Subscriptions in the admin API."""
+    drafts, caller = system_drafts(settings), replace(SYSTEM, subject=_actor(settings))
 
     async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
-        store, matcher = stores.fhir, stores.matcher
-        return await set_status(tenant, id, status, error, store, matcher, now, correlation_id=correlation_id)
+        return await set_status(
+            tenant, id, status, error, stores.fhir, stores.matcher, now, correlation_id=correlation_id, draft=drafts,
+            caller=caller,
+        )  # fmt: skip
 
     return SubscriptionAdmin(stores.deliveries, change, stores.notifier, _actor(settings))
 

@@ -22,6 +22,8 @@ from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit, UnitResult
+from ipf.security.audit import AuditRules, id_suffixes
+from ipf.security.audit_draft import NewDraft, drafter
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
@@ -138,6 +140,13 @@ def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **mor
         return None
     store = PostgresAuditStore(stores.fhir_database)
     return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records, **more)
+
+
+def system_drafts(settings: Settings) -> NewDraft | None:
+    """The drafts of audit records of what this service itself writes; None when audit is disabled."""
+    if not settings.audit_enabled:
+        return None
+    return drafter(AuditRules(), id_suffixes(), metrics.audit_records)
 
 
 def conversion_backoff(settings: Settings) -> Backoff:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.app.runtime.process import now, worker_name
-from ipf.app.runtime.stores import OpenedStores, delivery_backoff
+from ipf.app.runtime.stores import OpenedStores, delivery_backoff, system_drafts
 from ipf.config.settings import Settings
 from ipf.errors import StoreUnreachable
 from ipf.pipeline.deliver.activate import Activate, SetStatus
@@ -93,11 +93,11 @@ def _start_activation(
 
     activate = Activate(
         stores.deliveries,
-        _status_setter(stores, origins(Trigger.ACTIVATED)),
+        _status_setter(settings, stores, origins(Trigger.ACTIVATED)),
         channels,
         compose,
         now,
-        _status_setter(stores, FIRING),
+        _status_setter(settings, stores, FIRING),
         unserved,
     )
     poll_seconds = settings.worker_poll_ms / 1000
@@ -120,7 +120,7 @@ def _start_delivery(
         stores.deliveries,
         channels,
         compose,
-        _status_setter(stores, origins(Trigger.EXHAUSTED)),
+        _status_setter(settings, stores, origins(Trigger.EXHAUSTED)),
         stores.notifier,
         reactor,
         now,
@@ -149,11 +149,15 @@ async def _check_secrets(settings: Settings, stores: OpenedStores) -> None:
         log.warn(text, count=len(unreadable), first=f"Subscription/{unreadable[0]}")
 
 
-def _status_setter(stores: OpenedStores, when: frozenset[str]) -> SetStatus:
+def _status_setter(settings: Settings, stores: OpenedStores, when: frozenset[str]) -> SetStatus:
     """Sets the status of a subscription whose present status is one of `when`."""
 
+    drafts = system_drafts(settings)
+
     async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
-        await set_status(tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, only_from=when)
+        await set_status(
+            tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, only_from=when, draft=drafts
+        )
         stores.notifier.notify("delivery")  # events were held until now
 
     return set_one

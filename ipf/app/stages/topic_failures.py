@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stores import OpenedStores
+from ipf.app.runtime.stores import OpenedStores, system_drafts
 from ipf.config.settings import Settings
 from ipf.pipeline.deliver.topic_failures import ReportTopicFailures
 from ipf.pipeline.worker import Worker
@@ -23,10 +23,10 @@ def start_topic_failures(
 
     `withdraws`: whether this process withdraws reports too: the main one, whose activation keeps the index up to date.
     """
-    matcher = stores.matcher
+    matcher, drafts = stores.matcher, system_drafts(settings)
 
     async def report(tenant: str, id: str, error: str | None) -> bool:
-        return await set_topic_failure(tenant, id, error, stores.fhir, matcher, now)
+        return await set_topic_failure(tenant, id, error, stores.fhir, matcher, now, drafts)
 
     def outdated() -> list[tuple[str, str]]:
         return [(one.tenant, one.id) for one, _, is_current in matcher.failing() if not is_current and withdraws]

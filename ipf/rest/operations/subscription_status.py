@@ -6,13 +6,15 @@ Source: interface specification "FHIR Subscription status"; `PATCH /admin/subscr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from time import perf_counter
 from uuid import uuid4
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.ports import Clock, FhirStore, Json, Matcher, Version
+from ipf.ports import SYSTEM, Caller, Clock, FhirStore, Json, Matcher, Request, Version
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, UnitResult, single
+from ipf.security.audit_draft import NewDraft
 from ipf.subscriptions.status import ACTIVE, REQUESTED, STATUSES
 from ipf.subscriptions.topic_failures import failing_topic
 
@@ -30,11 +32,14 @@ async def set_status(
     *,
     only_from: Collection[str] = STATUSES,
     correlation_id: str | None = None,
+    draft: NewDraft | None = None,
+    caller: Caller = SYSTEM,
 ) -> Version:
     """Write `status` and `error` (None removes it) as a new version, unless they are unchanged; the current version.
 
     `only_from`: the change is made only in these statuses (`status.origins`); in others a subscriber or operator was
-    first, and the resource stays unchanged.  Problem NOT_FOUND when the Subscription does not exist.
+    first, and the resource stays unchanged.  `draft`: of the audit record, which names `caller`.  Problem NOT_FOUND
+    when the Subscription does not exist.
     """
     if status not in STATUSES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(sorted(STATUSES))}", "status")
@@ -42,11 +47,18 @@ async def set_status(
     def changed(resource: Json) -> Json | None:
         return with_status(resource, status, error) if resource.get("status") in only_from else None
 
-    return await _change(tenant, id, changed, store, matcher, clock, correlation_id)
+    asked = _request(tenant, id, correlation_id, caller)
+    return await _change(asked, changed, store, matcher, clock, draft)
 
 
 async def set_topic_failure(
-    tenant: str, id: str, error: str | None, store: FhirStore, matcher: Matcher, clock: Clock
+    tenant: str,
+    id: str,
+    error: str | None,
+    store: FhirStore,
+    matcher: Matcher,
+    clock: Clock,
+    draft: NewDraft | None = None,
 ) -> bool:
     """Report in an active Subscription that its topic fails, or (None) no longer; False: it is not active yet.
 
@@ -60,20 +72,27 @@ async def set_topic_failure(
             return None
         return with_status(resource, ACTIVE, error)
 
-    version = await _change(tenant, id, changed, store, matcher, clock, None)
+    version = await _change(_request(tenant, id, None, SYSTEM), changed, store, matcher, clock, draft)
     return bool(loads(version.body).get("status") != REQUESTED)
 
 
+def _request(tenant: str, id: str, correlation_id: str | None, caller: Caller) -> Request:
+    """The change as if it were an update by a client, for the audit trail."""
+    path = ("Subscription", id)
+    return Request("PUT", path, (), {}, b"", "", correlation_id or str(uuid4()), tenant, caller)
+
+
 async def _change(
-    tenant: str,
-    id: str,
+    asked: Request,
     change: Callable[[Json], Json | None],
     store: FhirStore,
     matcher: Matcher,
     clock: Clock,
-    correlation_id: str | None,
+    draft: NewDraft | None,
 ) -> Version:
     """Write what `change` makes of the Subscription, again after a concurrent change; None leaves it as it is."""
+    tenant, id = asked.tenant, asked.path[1]
+    asked.draft = None if draft is None else draft(asked, perf_counter())
     conflict = Problem(Category.CONFLICT, "the subscription is being changed concurrently")
     for _ in range(_ATTEMPTS):
         version = await store.read(tenant, "Subscription", id)
@@ -84,7 +103,8 @@ async def _change(
         if changed is None:
             return version
         entry = Entry(Method.UPDATE, "Subscription", id, changed, if_match=version.version_id)
-        unit = single(entry, correlation_id=correlation_id or str(uuid4()), tenant=tenant)
+        unit = single(entry, correlation_id=asked.correlation_id, tenant=tenant)
+        unit.draft = asked.draft
         (result,) = await commit([unit], store, matcher, clock)
         if isinstance(result, UnitResult):
             return result.entries[0].version or version

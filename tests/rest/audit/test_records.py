@@ -15,6 +15,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Caller, Json, Request, Version
 from ipf.ports.audit import FHIR, MOST_ENTITIES, Audit, AuditContext, AuditFilter
 from ipf.rest.audit.recorder import audited
+from ipf.rest.operations.subscription_status import set_status
 from ipf.security.audit import id_suffixes
 from ipf.security.audit_records import records_of
 from ipf.security.audit_target import target_for
@@ -266,6 +267,27 @@ class TransactionAuditSuite(Suite):
         moved = [one.all_patients for one in rows if any(text.startswith("Observation") for text in one.entities)]
         self.assertEqual(moved, [[f"Patient/{ids[1]}"]])
         self.assertEqual(self.queued, [])
+
+    async def test_what_the_service_changes_itself(self) -> None:
+        subscription = {
+            "resourceType": "Subscription", "status": "requested", "reason": "x", "criteria": "Patient?",
+            "channel": {"type": "rest-hook", "endpoint": "https://sub.example/", "header": ["Authorization: x"]},
+        }  # fmt: skip
+        answer = await self.trail.send("POST", "Subscription", subscription)
+        self.assertEqual(answer.status, 201, answer.body)
+        id, repository = loads(answer.body)["id"], self.world.repository
+        for status in ("active", "off"):
+            await set_status(
+                "default", id, status, None, repository.store, repository.matcher, repository.clock,
+                draft=self.trail.drafts, correlation_id=CORRELATION_ID,
+            )  # fmt: skip
+        await self.collect()
+        rows = await self.rows()
+        self.assertEqual(
+            [(one.context.agent, one.context.interaction, one.entities) for one in rows],
+            [("u-17", "create", (f"Subscription/{id}/_history/1",))]
+            + [("ipf", "update", (f"Subscription/{id}/_history/{number}",)) for number in (2, 3)],
+        )
 
     async def test_converted_messages(self) -> None:
         """A message and its repeat: one record, in the transaction.  A refused one: by the queue."""
