@@ -268,13 +268,11 @@ class MatchingIndex:
 
     def _fired_by_topic(
         self, change: Change, bucket: TriggerBucket[IndexedSubscription], views: ChangeViews
-    ) -> set[int]:
-        """rids of the topic's subscriptions with matching filters, when the trigger fires for all of their writers."""
-        found: set[int] = set()
-        silent: set[int] = set()
+    ) -> Iterator[int]:
+        """rids of the topic's subscriptions with matching filters, when the trigger fires as their writers see it."""
         for seen, rids in views.by_view(_matching(change, bucket.subscribers)):
-            (found if rids and self._fires(seen, bucket, rids) else silent).update(rids)
-        return found - silent
+            if rids and self._fires(seen, bucket, rids):
+                yield from rids
 
     def _fires(self, change: Change, bucket: TriggerBucket[IndexedSubscription], rids: Sequence[int]) -> bool:
         """Whether a trigger fires; a failure is recorded for these subscriptions."""

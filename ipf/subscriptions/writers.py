@@ -40,32 +40,23 @@ class ChangeViews:
         self._change = change
         self._writers = writers
         self._views: dict[int, View] = {}
-        self._create: Change | None = None
 
     def visible(self, rids: Iterable[int]) -> list[int]:
         """The Subscriptions that may learn of the new version."""
         return [rid for rid in rids if View.HIDDEN not in self._of(rid)]
 
     def by_view(self, rids: Iterable[int]) -> list[tuple[Change, list[int]]]:
-        """The change as it is and as a create, each with the Subscriptions that see it so.
+        """The change as it is and as a create, each with the Subscriptions whose writers see it so.
 
-        A Subscription with writers that see it differently is in both lists, and fires when both do.
+        When one of the writers sees a create, the change is a create for all: the version before decides nothing.
         """
         whole: list[int] = []
         created: list[int] = []
         for rid in rids:
             views = self._of(rid)
-            if View.HIDDEN in views:
-                continue
-            if View.WHOLE in views:
-                whole.append(rid)
-            if View.CREATE in views:
-                created.append(rid)
-        found = [(self._change, whole)]
-        if created:
-            self._create = self._create or as_create(self._change)
-            found.append((self._create, created))
-        return found
+            if View.HIDDEN not in views:
+                (created if View.CREATE in views else whole).append(rid)
+        return [(self._change, whole), (as_create(self._change), created)] if created else [(self._change, whole)]
 
     def _of(self, rid: int) -> set[View]:
         writers = self._writers.of(rid)

@@ -75,6 +75,7 @@ class MemoryDeliveryQueue:
             (rid, stream, cursor)
             for rid, stream, cursor in self._all()
             if cursor.heartbeat_at is not None
+            and stream.state.heartbeat_seconds is not None
             and cursor.heartbeat_at <= self._clock()
             and self._may(stream, cursor)
             and not self._has_ended(stream)

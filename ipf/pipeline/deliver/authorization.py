@@ -63,12 +63,16 @@ class Authorization:
             return events
         await refresh_access()
         first = self._first(lease, writers)
+        since = [(one, numbered_from(one, writers)) for one in lease.callers]
         found = []
         for event in await self._not_hidden_now(lease.tenant, events, callers):
             if event.number <= first:
                 continue
             event = await self._with_last_body(lease.tenant, event, callers)
-            if all(decide(one, event) is not Decision.SKIP for one in callers):
+            others = [one for one, first in since if first is None or event.number <= first]
+            if all(decide(one, event) is not Decision.SKIP for one in callers) and (
+                not others or await self._was_visible(lease.tenant, event, others)
+            ):
                 found.append(event)
         return found
 
@@ -88,6 +92,21 @@ class Authorization:
             return all(decide(one, now) is not Decision.SKIP for one in limited)
 
         return [event for event in events if is_shown(event)]
+
+    async def _was_visible(self, tenant: str, event: Event, callers: Sequence[Caller]) -> bool:
+        """Whether these callers could see the version before, if there is one.
+
+        A topic may test it.  The change was matched as the writers of that time see it, so another client, from which
+        that version is hidden, would learn from the event what it was.
+        """
+        if not event.body or event.version_id < 2:
+            return True
+        number = event.version_id - 1
+        last = await self._read_version(tenant, event.resource_type, event.id, number)
+        if last is None or last.deleted:
+            return True
+        before = replace(event, version_id=number, occurred_at=last.last_updated, body=last.body)
+        return all(decide(one, before) is not Decision.SKIP for one in callers)
 
     async def numbered_from(self, lease: Lease, caller: Caller) -> int | None:
         """See `security.event_access.numbered_from`.  Raises SubscriptionChanged, StoreUnreachable."""
