@@ -61,6 +61,13 @@ class Api:
             return loads(content) if content else None
         raise _refused(status, content)
 
+    async def download(self, path: str, **parameters: Any) -> bytes:
+        """GET a path; the body as it came.  Refused for any status but 2xx."""
+        status, content = await self._send("GET", path, parameters, None, "")
+        if 200 <= status < 300:
+            return content
+        raise _refused(status, content)
+
     async def upload(self, path: str, content: bytes, content_type: str) -> Any:
         """POST a body of another type; the decoded response."""
         return await self.call("POST", path, body=content, content_type=content_type)

@@ -18,7 +18,7 @@ from twisted.internet.task import react
 from twisted.python.failure import Failure
 
 import ipf
-from ipf.cli import bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
+from ipf.cli import audit, bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
 
@@ -100,6 +100,7 @@ def cli(
     context.obj = Context(Api(url, secret, timeout), Output(as_json))
 
 
+audit.register(cli, command)
 messages.register(cli, command)
 subscriptions.register(cli, command)
 sending.register(cli, command)

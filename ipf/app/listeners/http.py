@@ -49,6 +49,7 @@ from ipf.rest.write.repository import Repository
 from ipf.security.access import installed
 from ipf.security.vault import Vault
 from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
@@ -59,7 +60,7 @@ from ipf.store.resources.integrity import PostgresReferrers
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
-from ipf.wire.admin import actuator
+from ipf.wire.admin import actuator, audit_export
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
@@ -209,6 +210,7 @@ def _admin(
     merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
     routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
+        audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),

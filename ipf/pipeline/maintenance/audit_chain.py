@@ -22,6 +22,7 @@ from ipf.telemetry.logs import event_line
 log = Logger()
 
 BATCH = 500
+BATCHES_AT_STOP = 20  # a longer backlog waits for the next start
 HEAD_EVERY = timedelta(hours=1)
 CHECK_EVERY = timedelta(seconds=30)
 _START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,6 +59,8 @@ class AuditChain:
         self, installation: str, waiting: Sequence[Waiting], tails: Mapping[Chain, Link], position: int
     ) -> tuple[list[Link], list[Head]]:
         links, ended = next_links(installation, waiting, tails, position, f"{self._now():%Y-%m-%d}")
+        if any(link.chain not in tails for link in links):
+            self._checked_at = _START  # a new chain has its first head at once
         for link in links:
             if link.digest is None:
                 metrics.record_missing()
@@ -98,10 +101,11 @@ class AuditChain:
             log.info(event_line("audit_head", **head._asdict()))
 
     async def stop(self) -> None:
-        """Chain what waits and sign the heads.  What cannot be done now, the next start does."""
+        """Chain what waits, unless it is much, and sign the heads.  The next start does the rest."""
         try:
-            while await self.step():
-                pass
+            for _ in range(BATCHES_AT_STOP):
+                if not await self.step():
+                    break
             await self._sign("stop", None)
         except Problem as problem:
             log.info(event_line("audit_chain_interrupted", reason=problem.text))

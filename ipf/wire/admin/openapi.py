@@ -252,6 +252,18 @@ def _profile_paths() -> Schema:
     }
 
 
+_CHAINS: list[Schema] = [
+    {"name": name, "in": "query", "description": text, "schema": TEXT}
+    for name, text in (
+        ("tenant", "of this tenant"), ("surface", "fhir or admin"), ("since", "first day"), ("until", "last day"),
+    )
+]  # fmt: skip
+_EXPORT: list[Schema] = [
+    *_CHAINS,
+    {"name": "page", "in": "query", "description": "`next` of the page before", "schema": TEXT},
+]
+
+
 def _other_paths() -> Schema:
     one = [_path("id")]
     openapi = _operation("openapi", "This document", "Any", [])
@@ -263,6 +275,17 @@ def _other_paths() -> Schema:
         },
         "/admin/config": {"get": _operation("config", "Settings in effect; secrets are masked", "Config", [])},
         "/admin/audit": {"get": _operation("audit", "Search of the audit trail", "Any", [])},
+        "/admin/audit/heads": {
+            "get": _operation("auditHeads", "Signed heads of the audit trail's chains, newest first", "Any", _CHAINS)
+        },
+        "/admin/audit/export": {
+            "get": _operation(
+                "auditExport",
+                "A page of the audit trail with its hash chains, as lines of JSON",
+                "Any",
+                _EXPORT,
+            )
+        },
         "/admin/retention": {
             "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
             "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
