@@ -28,6 +28,7 @@ from ipf.rest.write.commit import refresh
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import searchable, visible
 from ipf.rest.write.repository import Repository
+from ipf.rest.write.visibility import visible_now
 from ipf.security.access import may_hide
 from ipf.security.event_access import View, as_create, view_of
 from ipf.subscriptions.dry_run import DryRun
@@ -130,7 +131,8 @@ async def _seen_change(version: Version, request: Request, candidate: DryRun, re
     """The change of a version as the caller sees it; None when it is hidden, or cannot fire."""
     caller = request.caller
     is_narrow = may_hide(caller)
-    if not (is_narrow and version.deleted) and not visible([version], caller):
+    store = repository.store
+    if not (is_narrow and version.deleted) and not await visible_now([version], caller, request.tenant, store):
         return None
     change = await _change(version, request.tenant, candidate, repository)
     view = View.HIDDEN if change is None else view_of(caller, change)
