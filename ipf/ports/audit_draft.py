@@ -23,6 +23,9 @@ class AuditDraft(Protocol):
         A deletion has the body of the version that it deleted.
         """
 
+    def note(self, name: str, text: str) -> None:
+        """A detail that the records name, such as criteria that the writer may not search.  A repeat has no effect."""
+
     def committed(self, versions: Sequence[Version], count: int) -> None:
         """The transaction with these versions is committed, and with it `count` records."""
 

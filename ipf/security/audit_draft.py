@@ -40,12 +40,18 @@ class RequestDraft:
     count: Count
     stored: set[Key] = field(default_factory=set)
     failures: list[tuple[str, int]] = field(default_factory=list)
+    notes: dict[tuple[str, str], None] = field(default_factory=dict)
     records_nothing_written: bool = False
 
     def records(self, status: int, versions: Sequence[Version], ended: int) -> list[Audit]:
         """See `AuditDraft.records`."""
         status = status if self.interaction in _SINGLE else 200
-        return self._made(self.request, Answer(status, about=versions), ended)
+        made = self._made(self.request, Answer(status, about=versions), ended)
+        return [one._replace(origin=Origin("", "", tuple(self.notes))) for one in made] if self.notes else made
+
+    def note(self, name: str, text: str) -> None:
+        """See `AuditDraft.note`."""
+        self.notes[name, text] = None
 
     def failure_records(self, ended: int) -> list[Audit]:
         """The records of the failed entries of a batch."""
@@ -105,6 +111,9 @@ class ConversionDraft:
         duration_ms = int((perf_counter() - self.began) * 1000)
         operation = Operation(context, ended, duration_ms, self.correlation_id, origin=self.origin)
         return operation_records(operation, versions, self.new_id_suffix)
+
+    def note(self, name: str, text: str) -> None:
+        """See `AuditDraft.note`; a message writes no Subscription."""
 
     def committed(self, versions: Sequence[Version], count: int) -> None:
         """See `AuditDraft.committed`."""

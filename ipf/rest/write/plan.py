@@ -78,11 +78,21 @@ def make_plan(
         plan.changes += unit_plan.changes
         if not unit.caller.is_unlimited:
             plan.creators += _creators(unit, unit_plan.changes)
+            _note_signals(unit, unit_plan.changes, snapshot)
         plan.results.append(result)
         if receipt is not None and unit.receipt is not None:
             stored_receipts.add(receipt)
             plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))
     return plan
+
+
+def _note_signals(unit: Unit, changes: Sequence[Change], snapshot: StoreSnapshot) -> None:
+    """Name in the audit record what the writer of a Subscription learns from pings without the right to search."""
+    matcher = snapshot.matcher
+    for change in changes:
+        if change.version.resource_type == "Subscription" and change.resource and unit.draft and matcher is not None:
+            for name in matcher.signals(unit.tenant, change.resource, unit.caller):
+                unit.draft.note("criteria without the right to search", name)
 
 
 def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
+from ipf.ports.audit import FHIR
 from ipf.rest.http.exchange import VALIDATION
+from ipf.rest.router import handler
+from ipf.security.audit_draft import RequestDraft
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.subscriptions.matching import MatchingIndex
 from tests.fakes import MemoryDeliveryQueue
@@ -59,6 +63,16 @@ class CriteriaScopeSuite(Suite):
         for caller, criteria in ((PLAIN, "Condition?"), (EHR, HIV["criteria"]), (OPEN, HIV["criteria"])):
             answer = await self.ask(caller, "POST", "Subscription", made | {"criteria": criteria})
             self.assertEqual((answer.status, self.warned(answer)), (201, []))
+
+    async def test_the_audit_record_names_them(self) -> None:
+        """In the transaction of the write."""
+        for caller, expected in ((PLAIN, (("criteria without the right to search", "Condition"),)), (EHR, None)):
+            self.world.caller = caller
+            request = self.world.request("PUT", "Subscription/s", subscription(id="s", **HIV, language=caller.client))
+            draft = RequestDraft(request, 0.0, FHIR, "update", lambda: bytes(8), lambda outcome, count: None)
+            answer = await handler(self.world.repository)(replace(request, draft=draft))
+            (record, *_) = draft.records(200, answer.about, 0)
+            self.assertEqual(record.origin.details if record.origin else None, expected)
 
     async def test_with_the_setting_they_are_refused(self) -> None:
         await self.ask(OPEN, "PUT", "SubscriptionTopic/t1", topic())
