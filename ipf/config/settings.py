@@ -193,6 +193,12 @@ class Settings(AuditSettings, AccessSettings):
     admin_read_token: str | None = variable(
         "IPF_ADMIN_READ_TOKEN", optional, None, "a second token of /admin, for reading only", secret=True
     )
+    metrics_listen: str | None = variable(
+        "IPF_METRICS_LISTEN", optional, None, "endpoint of a listener for metrics alone; unset: on the HTTP listener"
+    )
+    metrics_token: str | None = variable(
+        "IPF_METRICS_TOKEN", optional, None, "bearer token of /actuator/prometheus; unset: none required", secret=True
+    )
     http_max_body_bytes: int = variable(
         "IPF_HTTP_MAX_BODY_BYTES",
         integer(1024),

@@ -20,7 +20,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
-from ipf.app.listeners.endpoints import HTTP, MLLP, bound, is_protected
+from ipf.app.listeners.endpoints import HTTP, METRICS, MLLP, bound, is_protected
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
@@ -33,6 +33,8 @@ def endpoints_of(settings: Settings) -> Iterator[tuple[str, str, str]]:
     yield HTTP, "HTTP", settings.http_listen
     for one in settings.mllp_listen:
         yield MLLP, f"MLLP {one.name}", one.endpoint
+    if settings.metrics_listen is not None:
+        yield METRICS, "metrics", settings.metrics_listen
 
 
 class _Nobody(Factory):

@@ -22,7 +22,7 @@ from ipf.wire.mllp.refused import AbortRefused
 
 log = Logger(namespace="ipf.app.listeners")
 
-HTTP, MLLP = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN"
+HTTP, MLLP, METRICS = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN", "IPF_METRICS_LISTEN"
 _MAX_FILES = 65_536  # open files and sockets that the service asks for
 _SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
 _TLS = ("ssl:", "mtls:")

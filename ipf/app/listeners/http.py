@@ -16,6 +16,7 @@ from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
 from ipf.app.listeners.endpoints import HTTP, Listeners, bound, is_protected
 from ipf.app.listeners.identity import identity_admin
+from ipf.app.listeners.metrics import open_metrics
 from ipf.app.listeners.names import own_names
 from ipf.app.listeners.patient_merges import patient_merge_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper
@@ -69,6 +70,7 @@ from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.klein_app import Routes
+from ipf.wire.admin.metrics_access import MetricsAccess
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.channels import websocket_resource
@@ -115,7 +117,9 @@ async def open_http(
             refuse,
         ),
         "admin": _admin(settings, parts, repository, admin_access, audit, health, reactor),
-        "actuator": actuator.resource(health),
+        "actuator": actuator.resource(
+            health, None if settings.metrics_listen else MetricsAccess(settings.metrics_token)
+        ),
         "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
     }
     limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=connections)
@@ -124,8 +128,14 @@ async def open_http(
     endpoint = bound(settings.http_listen, is_protected(settings))
     offers = tuple((label, f"/{path}") for path, label in _OFFERS.items() if path in mounts)
     opened = await parts.listeners.open(endpoint, factory, "HTTP", HTTP, offers)
-    factory.limits = replace(limits, names=own_names(settings, opened.address))
+    factory.limits = replace(limits, names=own_names(settings, opened.address, is_protected(settings)))
     stack.push_async_callback(parts.listeners.close, opened)
+    await open_metrics(settings, parts.listeners, stack)
+
+
+def _metrics_access(settings: Settings) -> MetricsAccess | None:
+    """Who may read metrics on this listener; None when they have their own."""
+    return None if settings.metrics_listen else MetricsAccess(settings.metrics_token)
 
 
 def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:

@@ -3,7 +3,8 @@
 `/actuator/health` lists the components and is 503 when a required one is DOWN; `/health/liveness` states that the
 process answers; `/health/readiness` that it can accept messages.  A downstream component (remote mapping service, FHIR
 server or identity provider) is listed but affects neither, since the listener must stay reachable to accept messages
-(decisions section 3).  Every check has a time limit of its own.  `/actuator/prometheus` is the scrape endpoint.
+(decisions section 3).  Every check has a time limit of its own.  `/actuator/prometheus` is the scrape endpoint;
+it may need a token, or be served by a listener of its own (`metrics_resource`).
 Mount `resource` at `/actuator`.
 """
 
@@ -22,9 +23,10 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 from werkzeug.exceptions import HTTPException
 
-from ipf.ports import Answer
+from ipf.ports import Answer, Request
 from ipf.telemetry import metrics
 from ipf.wire.admin.klein_app import not_routed
+from ipf.wire.admin.metrics_access import MetricsAccess
 from ipf.wire.http.serving import JSON, refusal, serve
 
 UP = "UP"
@@ -96,8 +98,8 @@ class Health:
         return {"status": UP, "details": dict(details)} if details else {"status": UP}
 
 
-def resource(health: Health) -> IResource:
-    """The resource to mount at `/actuator`."""
+def resource(health: Health, metrics_access: MetricsAccess | None) -> IResource:
+    """The resource to mount at `/actuator`; without metrics when their access is None."""
     app = Klein()
 
     async def run(web: IRequest, work: Callable[[], Awaitable[Answer]]) -> bytes:
@@ -115,22 +117,37 @@ def resource(health: Health) -> IResource:
     async def readiness(web: IRequest) -> bytes:
         return await run(web, health.readiness)
 
-    @app.route("/prometheus", methods=["GET"])
-    async def prometheus(web: IRequest) -> bytes:
-        return await run(web, _exposition)
-
-    @app.handle_errors(HTTPException)  # type: ignore[arg-type]  # Klein's hint fits methods only
-    async def no_route(web: IRequest, failure: Failure) -> bytes:
-        async def answer() -> Answer:
-            return not_routed(failure.value, refusal)
-
-        return await run(web, answer)
-
+    if metrics_access is not None:
+        _add_metrics(app, metrics_access)
+    _add_no_route(app)
     return app.resource()
 
 
-async def _exposition() -> Answer:
-    return Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE)
+def metrics_resource(access: MetricsAccess) -> IResource:
+    """The resource to mount at `/actuator` of a listener for metrics alone."""
+    app = Klein()
+    _add_metrics(app, access)
+    _add_no_route(app)
+    return app.resource()
+
+
+def _add_metrics(app: Klein, access: MetricsAccess) -> None:
+    async def exposition(request: Request) -> Answer:
+        access.check(request)
+        return Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE)
+
+    @app.route("/prometheus", methods=["GET"])
+    async def prometheus(web: IRequest) -> bytes:
+        return await serve(web, exposition, refusal)
+
+
+def _add_no_route(app: Klein) -> None:
+    @app.handle_errors(HTTPException)  # type: ignore[arg-type]  # Klein's hint fits methods only
+    async def no_route(web: IRequest, failure: Failure) -> bytes:
+        async def answer(_: Request) -> Answer:
+            return not_routed(failure.value, refusal)
+
+        return await serve(web, answer, refusal)
 
 
 def _answer(body: Mapping[str, Any]) -> Answer:

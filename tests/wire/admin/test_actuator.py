@@ -12,12 +12,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
-from twisted.web.resource import Resource
+from twisted.web.resource import IResource, Resource
 from twisted.web.server import Site
 
 from ipf.telemetry import metrics
 from ipf.wire.admin import actuator
 from ipf.wire.admin.actuator import Component, Health
+from ipf.wire.admin.metrics_access import MetricsAccess
 
 
 async def up() -> None:
@@ -38,16 +39,34 @@ async def hanging() -> None:
 
 class ActuatorTests(TestCase):
     def open(self, **components: Component) -> None:
+        self.serve(actuator.resource(Health(components, reactor, 0.1), MetricsAccess()))
+
+    def serve(self, resource: IResource) -> None:
         root = Resource()
-        root.putChild(b"actuator", actuator.resource(Health(components, reactor, 0.1)))
+        root.putChild(b"actuator", resource)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}/actuator"
 
-    async def ask(self, path: str, method: str = "GET") -> tuple[int, bytes, Any]:
-        response = await self.client.request(method, self.base + path, reactor=reactor)
+    async def ask(self, path: str, method: str = "GET", token: str | None = None) -> tuple[int, bytes, Any]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        response = await self.client.request(method, self.base + path, headers=headers, reactor=reactor)
         return response.code, await response.content(), response.headers
+
+    async def test_metrics_with_a_token(self) -> None:
+        self.serve(actuator.resource(Health({}, reactor, 0.1), MetricsAccess("scrape")))
+        for token, expected in ((None, 401), ("", 401), ("other", 401), ("scrape", 200)):
+            status, body, headers = await self.ask("/prometheus", token=token)
+            self.assertEqual((status, b"# HELP" in body), (expected, expected == 200), token)
+            self.assertEqual(headers.getRawHeaders("www-authenticate"), ["Bearer"] if expected == 401 else None)
+        self.assertEqual((await self.ask("/health"))[0], 200)
+
+    async def test_metrics_on_a_listener_of_their_own(self) -> None:
+        self.serve(actuator.metrics_resource(MetricsAccess()))
+        self.assertEqual([(await self.ask(path))[0] for path in ("/prometheus", "/health")], [200, 404])
+        self.serve(actuator.resource(Health({}, reactor, 0.1), None))
+        self.assertEqual([(await self.ask(path))[0] for path in ("/prometheus", "/health")], [404, 200])
 
     async def test_all_up(self) -> None:
         self.open(inbox=Component(up), fhir=Component(detailed))
