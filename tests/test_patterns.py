@@ -63,7 +63,9 @@ class PatternTests(TestCase):
             for one in ast.walk(tree)
             if isinstance(one, ast.ImportFrom) and one.module in ("re", "fnmatch")
         }
-        self.assertEqual(found, {"ipf.mapping.compiler.groups", "ipf.subscriptions.addresses", "ipf.wire.mllp.mtls"})
+        self.assertEqual(
+            found, {"ipf.mapping.compiler.groups", "ipf.subscriptions.addresses", "ipf.wire.mllp.client_names"}
+        )
 
     def test_the_check_can_fail(self) -> None:
         for pattern, expected in (

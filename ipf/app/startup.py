@@ -42,6 +42,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.mapping.library.service import MappingAdminService
+from ipf.wire.tls import reload_all
 
 log = Logger(namespace="ipf.app.service")
 
@@ -115,9 +116,10 @@ def warn_about_security(settings: Settings) -> None:
 
 
 def _reload_on_sighup(mapping: MappingAdminService, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
-    """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does."""
+    """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does, and the files of the TLS listeners."""
 
     async def reload() -> None:
+        reload_all()
         try:
             await mapping.reload()
             stores.notifier.notify(MAPPING_CHANNEL)

@@ -2,8 +2,9 @@
 
 from twisted.application.service import ServiceMaker
 
-from ipf.wire.mllp.mtls import MutualTlsParser
+from ipf.wire.tls import OWN, TlsParser
 
 ipf = ServiceMaker("ipf", "ipf.app.tap", "HL7 v2 messages to FHIR R4 resources and notifications.", "ipf")
 
-mutual_tls = MutualTlsParser()
+tls = TlsParser(OWN)
+mutual_tls = TlsParser("mtls")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
-from twisted.internet.endpoints import AdoptedStreamServerEndpoint, serverFromString
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
@@ -24,6 +24,7 @@ from ipf.app.listeners.endpoints import HTTP, METRICS, MLLP, bound, is_protected
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
+from ipf.wire.tls import server_endpoint
 
 _EXAMPLE = "tcp:2575 or tcp:2575:interface=0.0.0.0"
 
@@ -93,12 +94,11 @@ def check_folders(settings: Settings) -> None:
 def _parsed(endpoint: str, reactor: Any) -> IStreamServerEndpoint:
     """The endpoint of an endpoint string, not opened.  Problem VALUE when it is invalid, or its files are."""
     try:
-        found: IStreamServerEndpoint = serverFromString(reactor, endpoint)
+        return server_endpoint(reactor, endpoint)
     except UNUSABLE as error:
         is_known = endpoint.partition(":")[0] in ("ssl", "mtls", "systemd")
         text = reason_of(error) if is_known else f"not an endpoint such as {_EXAMPLE} ({reason_of(error)})"
         raise Problem(Category.VALUE, text) from error
-    return found
 
 
 def _taken_by(error: Exception, opened: Mapping[str, IListeningPort]) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 
@@ -19,6 +18,7 @@ from ipf.app.runtime.watchdog import SelfConnections
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.wire.mllp.refused import AbortRefused
+from ipf.wire.tls import server_endpoint
 
 log = Logger(namespace="ipf.app.listeners")
 
@@ -128,7 +128,7 @@ class Listeners:
         factory.noisy = False
         served = self._own.told_apart(AbortRefused(factory) if endpoint.startswith(_TLS) else factory)
         try:
-            port: IListeningPort = await serverFromString(self._reactor, endpoint).listen(served)
+            port: IListeningPort = await server_endpoint(self._reactor, endpoint).listen(served)
         except UNUSABLE as error:
             raise Problem(Category.UNAVAILABLE, f"{endpoint}: {reason_of(error)}", variable or name) from error
         log.info("{name} listens on {endpoint}", name=name, endpoint=endpoint)

@@ -81,6 +81,7 @@ from ipf.wire.http.site import site
 from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
 from ipf.wire.observe.observe import refusal as observe_refusal
+from ipf.wire.tls import unusable
 
 _MAPPING_TIMEOUT_SECONDS = 1.5
 _OFFERS = {"fhir": "FHIR", "admin": "admin", "console": "console"}  # for the line `event=started`
@@ -302,6 +303,10 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
     async def topics() -> Mapping[str, Any]:
         return failing_topics(parts.stores)
 
+    async def tls_files() -> None:
+        if reasons := unusable():
+            raise RuntimeError("; ".join(reasons))
+
     async def startup() -> None:
         if parts.converters is not None and parts.converters.are_starting:
             raise RuntimeError("converter processes are starting")
@@ -313,6 +318,7 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "startup": Component(startup),
         "profiles": Component(parts.profiles.health, required=False),
         "topics": Component(topics, required=False),
+        "tls_files": Component(tls_files, required=False),
     }
     if parts.audit_feed is not None:
         found["audit_feed"] = Component(parts.audit_feed.health, required=False)

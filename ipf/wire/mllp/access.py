@@ -28,8 +28,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ipf.hl7.framing import Event
+from ipf.wire.mllp.client_names import first_match, names_of
 from ipf.wire.mllp.limits import Limits
-from ipf.wire.mllp.mtls import first_match, names_of
 from ipf.wire.mllp.protocol import MllpFactory, MllpProtocol
 from ipf.wire.mllp.receiver import FrameReceiver
 
