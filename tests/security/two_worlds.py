@@ -173,6 +173,8 @@ async def _perform(step: Step, scenario: Scenario, world: Server, memory: Memory
     method, url = step.method, memory.fill(step.url)
     body = None if step.body is None else memory.fill(step.body).encode()
     answer = await world.send(method, url, body, step.tenant + world.suffix, **dict(step.headers))
+    if not step.is_client and answer.status >= 300:
+        raise AssertionError(f"{step!r} is refused: {answer.body.decode()}")
     if answer.status == 202:
         export = Export(world.exports, world.store)
         while await export.step():
@@ -181,14 +183,16 @@ async def _perform(step: Step, scenario: Scenario, world: Server, memory: Memory
 
 
 async def shrink(scenario: Scenario, differs: Callable[[Scenario], Awaitable[bool]]) -> Scenario:
-    """A scenario with as few steps as possible that still differs."""
-    size = len(scenario.steps) // 2
+    """A scenario with as few moments as possible that still differs; the steps of one moment belong together."""
+    moments = sorted({step.at for step in scenario.steps})
+    size = len(moments) // 2
     while size:
         start = 0
-        while start < len(scenario.steps):
-            fewer = replace(scenario, steps=scenario.steps[:start] + scenario.steps[start + size :])
-            if await differs(fewer):
-                scenario = fewer
+        while start < len(moments):
+            fewer = moments[:start] + moments[start + size :]
+            kept = replace(scenario, steps=tuple(step for step in scenario.steps if step.at in fewer))
+            if await differs(kept):
+                scenario, moments = kept, fewer
             else:
                 start += size
         size //= 2

@@ -90,6 +90,7 @@ class Frames:
 class Server(World):
     """A world with an audit trail; reads and searches are recorded as well.  `notifies`: the stages run."""
 
+    policy: ChannelPolicy = field(default_factory=lambda: ChannelPolicy(PERMISSIVE))
     trail: Any = field(default_factory=MemoryAuditStore)
     numbers: Any = field(default_factory=lambda: count(1))
     socket: Socket = field(default_factory=Socket)
@@ -127,7 +128,6 @@ class Stages:
     """Activation, delivery and websockets of a world in memory."""
 
     def __init__(self, world: Server) -> None:
-        world.policy = ChannelPolicy(PERMISSIVE)
         world.deliveries = queue = MemoryDeliveryQueue(world.store, lambda: world.now)
         world.bindings = tokens = MemoryBindingTokens(lambda: world.now)
         self._clock, notifier = Clock(), MemoryNotifier()

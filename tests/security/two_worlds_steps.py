@@ -72,7 +72,7 @@ class Maker:
     def content(self, kind: str, id: str | None) -> Json:
         """A resource with members from small pools."""
         found: Json = {"resourceType": kind, **({} if id is None else {"id": id})}
-        if self.chance(0.6):
+        if kind != "Provenance" and self.chance(0.6):  # it has none
             found["identifier"] = [{"system": "urn:n", "value": self.pick("1234")}]
         found |= CONTENTS[kind](self)
         if self.chance(0.2):
@@ -115,10 +115,19 @@ class Maker:
         now, is_hidden = self._stored.get(key), self.is_hidden(kind, resource)
         if now == "visible" or (now is None and (not is_hidden or self.chance(0.2))):
             if now is None or self.chance(0.3):
+                if not is_hidden and self.chance(0.3):
+                    self._store_before(at, key)
                 self._stored[key] = "hidden" if is_hidden else "visible"
                 self.steps.append(self.put(at, resource, "AB"))
         elif is_hidden:
             self._store_hidden(at, key, resource)
+
+    def _store_before(self, at: int, key: tuple[str, str]) -> None:
+        """A hidden version of other content in each world, before one that is in both."""
+        kind, id = key
+        before = [self.content(kind, id) for _ in "AB"]
+        if all(self.is_hidden(kind, one) for one in before):
+            self.steps += [self.put(at, one, world) for one, world in zip(before, "AB", strict=True)]
 
     def _store_hidden(self, at: int, key: tuple[str, str], resource: Json) -> None:
         kind, id = key
