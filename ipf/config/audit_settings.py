@@ -24,6 +24,9 @@ class AuditSettings:
     audit_searches: bool = variable(
         "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "audit successful searches as well"
     )
+    audit_deliveries: bool = variable(
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_DELIVERIES", boolean, True, "audit each notification that is sent"
+    )
     audit_days: int = variable(
         "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"
     )
@@ -50,3 +53,8 @@ class AuditSettings:
     audit_syslog_surfaces: tuple[str, ...] = variable(
         "IPF_AUDIT_SYSLOG_SURFACES", surfaces, ("fhir", "admin"), "records to send: fhir, admin, or both"
     )
+
+    @property
+    def audits_deliveries(self) -> bool:
+        """Whether each notification that is sent leaves a record."""
+        return self.audit_enabled and self.audit_deliveries

@@ -24,6 +24,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "SUBSCRIPTION_SERVICE_AUDIT_ENABLED",
             "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS",
             "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH",
+            "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_DELIVERIES",
             "IPF_AUDIT_PURGE",
             "IPF_ACCESS_CONSENT",
         ),

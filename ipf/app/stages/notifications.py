@@ -56,7 +56,7 @@ def start_notifications(
         poll_seconds=settings.worker_poll_ms / 1000,
         authorization_filter=authorization_filter,
         numbered_from=authorization.numbered_from if authorization is not None else None,
-        audit=delivery_audit(id_suffixes()) if settings.audit_enabled else None,
+        audit=delivery_audit(id_suffixes()) if settings.audits_deliveries else None,
     )
     sockets.start()
     stack.push_async_callback(sockets.stop, settings.stop_seconds)
@@ -130,7 +130,7 @@ def _start_delivery(
         lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
         in_flight=settings.delivery_in_flight,
         authorization_filter=authorization_filter,
-        audit=delivery_audit(id_suffixes()) if settings.audit_enabled else None,
+        audit=delivery_audit(id_suffixes()) if settings.audits_deliveries else None,
     )
     deliver.start()
     stack.push_async_callback(deliver.stop, settings.stop_seconds)

@@ -41,7 +41,10 @@ class OwnNames:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a request says about itself.  `local`: address of this server in the connection; "" for a Unix socket."""
+    """What a request says about itself.  `local`: address of this server in the connection; "" for a Unix socket.
+
+    `is_secure`: the client speaks TLS to this server itself.
+    """
 
     method: str
     version: str
@@ -50,6 +53,7 @@ class Sent:
     fetch_site: Sequence[str] = ()
     is_upgrade: bool = False
     local: str = ""
+    is_secure: bool = False
 
 
 def refusal_of(sent: Sent, names: OwnNames) -> Problem | None:
@@ -77,7 +81,7 @@ def _origin_problem(sent: Sent, names: OwnNames) -> Problem | None:
             return _foreign()
         return None
     host = sent.hosts[0] if sent.hosts else ""
-    if all(_is_allowed(origin, host, names) for origin in sent.origins):
+    if all(_is_allowed(origin, host, names, is_secure=sent.is_secure) for origin in sent.origins):
         return None
     return _foreign()
 
@@ -87,14 +91,17 @@ def _foreign() -> Problem:
     return Problem(Category.FORBIDDEN, text, "Origin")
 
 
-def _is_allowed(origin: str, host: str, names: OwnNames) -> bool:
-    """Whether pages of an origin may change something: named, or an address of this server."""
+def _is_allowed(origin: str, host: str, names: OwnNames, *, is_secure: bool) -> bool:
+    """Whether pages of an origin may change something: named, or an address of this server.
+
+    Behind a proxy that ends TLS the origin is `https`, and this server sees plain HTTP; the reverse is another origin.
+    """
     if "*" in names.origins or origin in names.origins:
         return True
     scheme, authority = _authority(origin)
     if authority is None:
         return False  # also for `null`
-    if authority == _normal(host, scheme):
+    if authority == _normal(host, scheme) and not (is_secure and scheme in ("http", "ws")):
         return True
     return any(_authority(url) == (scheme, authority) for url in names.base_urls)
 

@@ -153,6 +153,7 @@ class BoundedRequest(WebRequest):
             self._texts(b"sec-fetch-site"),
             any(one.strip().lower() == "websocket" for one in upgrade),
             getattr(channel.getHost(), "host", "") or "",
+            bool(channel.isSecure()),
         )
 
     def _texts(self, name: bytes) -> list[str]:

@@ -80,6 +80,13 @@ class OriginTests(TestCase):
         ]:  # fmt: skip
             self.assertEqual(status(self.sent(method, origin), OWN), expected, (method, origin))
 
+    def test_the_page_of_plain_http_is_another_than_that_of_tls(self) -> None:
+        for is_secure, origin, expected in [
+            (True, "https://ehr.example.org", 200), (True, "http://ehr.example.org", 403),
+            (False, "https://ehr.example.org", 200), (False, "http://ehr.example.org", 200),
+        ]:  # fmt: skip
+            self.assertEqual(status(self.sent("POST", origin, is_secure=is_secure), OWN), expected, (is_secure, origin))
+
     def test_a_websocket_is_no_plain_read(self) -> None:
         self.assertEqual(status(self.sent("GET", "http://evil.example", is_upgrade=True), OWN), 403)
         self.assertEqual(status(self.sent("GET", "http://ehr.example.org", is_upgrade=True), OWN), 200)
