@@ -91,13 +91,15 @@ class TopicState:
 class SubscriptionCreator:
     """The caller that wrote a Subscription with a token; notifications are checked against the grants.
 
-    `begins`: grants of other writers are removed, because it is new or its endpoint changed.
+    `begins`: grants of other writers are removed, because it is new or its endpoint changed.  `skips`: earlier events
+    are not sent to it any more, because it may not see all that they tell.
     """
 
     tenant: str
     rid: int
     caller: Caller
     begins: bool = True
+    skips: bool = False
 
 
 @dataclass(slots=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ipf.ports import Attempt, DeliveryEnd, DeliveryQueue, Lease, NewEvent, SubscriptionState
+from ipf.ports import (
+    Attempt,
+    Caller,
+    DeliveryEnd,
+    DeliveryQueue,
+    Lease,
+    NewEvent,
+    SubscriptionCreator,
+    SubscriptionState,
+)
 from ipf.ports.delivery import Settled
 from tests.contracts.audit import audit
 from tests.contracts.resources import CORRELATION, Writing, change, patient
@@ -42,6 +51,21 @@ class DeliveryQueueContract(Writing):
     async def pending(self, lease: Lease) -> list[tuple[int, str]]:
         """Numbers and ids of the events not delivered."""
         return [(event.number, event.id) for event in await self.queue.events(lease, 10)]
+
+    async def test_a_narrow_client_that_takes_over_an_endpoint_gets_later_events(self) -> None:
+        """Another client's pending events do not reach it; without `skips` they do."""
+        rid = await self.subscribe("s1")
+        resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
+        for number, (skips, left) in enumerate(((False, [(1, "a")]), (True, [(3, "c")])), 2):
+            await self.fire(rid, "ab"[number - 2])
+            creator = SubscriptionCreator("default", rid, Caller("ada", f"app{number}"), begins=True, skips=skips)
+            await self.write(change(rid, resource, number, resource), subscriptions_change=True, creators=[creator])
+            if skips:
+                self.assertEqual(await self.lease(), [])
+                await self.fire(rid, "c")
+            (lease,) = await self.lease()
+            self.assertEqual(await self.pending(lease), left)
+            await self.queue.settle(lease, DeliveryEnd(None, []))
 
     async def test_delivery(self) -> None:
         """Leased once, events in order, cursor and counters advance, released when nothing is left."""

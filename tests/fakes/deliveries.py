@@ -89,6 +89,8 @@ class MemoryDeliveryQueue:
                 self._beat(stream, self._cursors[rid])
             cursor = self._cursors[rid]
             cursor.follow(stream)
+            if stream.skipped > cursor.delivered:
+                cursor.delivered, cursor.resend_until = stream.skipped, None
             if cursor.status != stream.state.status:
                 cursor.status, cursor.attempt_count, cursor.failing_since = stream.state.status, 0, None
                 if not cursor.leased:

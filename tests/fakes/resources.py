@@ -57,6 +57,7 @@ class Stream:
     events: list[Event] = field(default_factory=list)
     epoch: int = 0
     requests: int = 0  # number of times with status requested
+    skipped: int = 0  # events that a narrow client did not take over
 
 
 class MemoryFhirStore:
@@ -344,6 +345,8 @@ class MemoryTransaction:
             stream = store.streams.get(one.rid)
             known = store.creators.get(one.rid, {})
             earlier = known.get(who, Writer(one.caller, len(stream.events) if stream is not None else 0))
+            if one.skips and stream is not None:
+                stream.skipped = len(stream.events)
             store.creators[one.rid] = {} if one.begins else known
             store.creators[one.rid][who] = Writer(one.caller, earlier.since, earlier.owns or one.begins)
         store.reindex += writes.reindex

@@ -19,6 +19,7 @@ from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.unit_plan import UnitPlan
+from ipf.security.access import is_narrow
 from ipf.subscriptions.criteria import end_of
 from ipf.subscriptions.terms import terms_of
 
@@ -99,13 +100,17 @@ def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator
     """The callers with grants that limit the notifications of the written Subscriptions.
 
     A writer adds its limits to those of earlier writers, so that no writer extends the access of an endpoint of another
-    client.  A new endpoint belongs to its writer and starts a new list.
+    client.  A new endpoint belongs to its writer and starts a new list; a narrow writer gets later events only.
     """
-    return [
-        SubscriptionCreator(unit.tenant, change.version.rid, unit.caller, _endpoint(change.previous) != endpoint)
-        for change in changes
-        if change.version.resource_type == "Subscription" and (endpoint := _endpoint(change.resource)) is not None
-    ]
+    caller = unit.caller
+    found = []
+    for change in changes:
+        endpoint = _endpoint(change.resource)
+        if change.version.resource_type == "Subscription" and endpoint is not None:
+            begins = _endpoint(change.previous) != endpoint
+            skips = begins and is_narrow(caller)
+            found.append(SubscriptionCreator(unit.tenant, change.version.rid, caller, begins, skips))
+    return found
 
 
 def _endpoint(subscription: Json | None) -> str | None:

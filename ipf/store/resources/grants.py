@@ -34,6 +34,15 @@ DELETE FROM subscription_grants
 WHERE rid = $1 AND partition_id = $2 AND (issuer, subject, client) <> ($3, $4, $5)""",
 )
 
+# A narrow client that takes over an endpoint: what was pending for the former one would tell it of hidden changes.
+SKIP_EARLIER = Statement(
+    "fhir_skip_earlier",
+    "bigint, smallint",
+    """
+UPDATE subscription_states SET delivered_number = last_event_number, resend_until = NULL
+WHERE rid = $1 AND partition_id = $2 AND (delivered_number < last_event_number OR resend_until IS NOT NULL)""",
+)
+
 WRITERS = Statement(
     "fhir_writers",
     "text, text, integer",
@@ -43,15 +52,17 @@ FROM subscription_states s JOIN resources r ON r.rid = s.rid AND r.version_id = 
 WHERE s.partition_id = (SELECT p.id FROM partitions p WHERE p.name = $1) AND s.id = $2""",
 )
 
-STATEMENTS = (PUT_GRANTS, DROP_GRANTS, WRITERS)
+STATEMENTS = (PUT_GRANTS, DROP_GRANTS, SKIP_EARLIER, WRITERS)
 
 
 def grants_calls(creators: Sequence[SubscriptionCreator], symbols: SymbolTable) -> Iterator[str]:
-    """One or two statements for each Subscription that a caller wrote, in order of rid."""
+    """The statements for each Subscription that a caller wrote, in order of rid."""
     for one in sorted(creators, key=lambda creator: creator.rid):
         who, partition = one.caller, symbols.partition(one.tenant)
         if one.begins:
             yield DROP_GRANTS.call(one.rid, partition, who.issuer, who.subject, who.client)
+        if one.skips:
+            yield SKIP_EARLIER.call(one.rid, partition)
         yield PUT_GRANTS.call(
             one.rid, partition, who.subject, who.client, " ".join(who.scopes), who.tenant, who.patient, who.user,
             who.issuer, one.begins,
