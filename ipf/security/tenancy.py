@@ -1,9 +1,10 @@
 """The tenant of a caller: a claim of its token, checked against the list of this deployment.
 
 With tenancy off, every request belongs to the default tenant, whatever its token claims.  With tenancy on, a caller
-without the claim, with a malformed name, with the name of the default tenant (it belongs to the operators), or with a
-name that is not on the list is refused with 403.  The first write creates a new tenant.  Only this module turns a claim
-into `Request.tenant`, which every store call is bound to.
+without the claim, with a malformed name, or with a name that is not on the list is refused with 403.  The name of the
+default tenant, which owns maps and search parameters of all, is for operators: it is accepted only when the list names
+it.  The first write creates a new tenant.  Only this module turns a claim into `Request.tenant`, which every store call
+is bound to.
 
 Source: interface specification "Multi-tenancy"; decisions section 5.
 """
@@ -38,7 +39,7 @@ class Tenancy:
             raise Problem(Category.FORBIDDEN, "the token names no tenant")
         if not TENANT.fullmatch(caller.tenant):
             raise Problem(Category.FORBIDDEN, "the tenant in the token is not a valid name")
-        if caller.tenant == DEFAULT_TENANT:
+        if caller.tenant == DEFAULT_TENANT and DEFAULT_TENANT not in self.allowed:
             raise Problem(Category.FORBIDDEN, "the tenant in the token is reserved for the operators of this server")
         if self.allowed and caller.tenant not in self.allowed:
             raise Problem(Category.FORBIDDEN, "the tenant in the token is not served by this server")

@@ -237,6 +237,8 @@ class ClaimTests(TestCase):
             (anything, "a\x1fb", None),
             (anything, "a" * 129, None),
             (listed, "beta", "beta"),
+            (listed, "default", None),
+            (Tenancy(True, frozenset({"default", "beta"})), "default", "default"),
             (listed, "gamma", None),
             (listed, "BETA", None),
         ):

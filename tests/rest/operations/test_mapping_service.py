@@ -17,7 +17,7 @@ from ipf.mapping.library.maps import Library
 from ipf.ports import Answer, Caller, Override, Request
 from ipf.rest.operations.mapping_service import FML, mapping_handler
 from ipf.rest.operations.transform import UNMAPPED_HEADER
-from ipf.security.audit import interaction_of, written
+from ipf.security.audit import interaction_of
 from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.fhir.model.test_packages import archive
 from tests.flows.test_mapping import MAP, TABLE, maps_folder
@@ -250,7 +250,8 @@ class MappingServiceTests(TestCase):
         seen: list[tuple[str, int, tuple[Any, ...]]] = []
 
         def observe(request: Request, answer: Answer, began: float) -> None:
-            seen.append((interaction_of(request), answer.status, written(answer.about)))
+            about = tuple(f"{one.resource_type}/{one.id}/_history/{one.version_id}" for one in answer.about)
+            seen.append((interaction_of(request), answer.status, about))
 
         for tenant, scope, statuses in (
             ("default", "system/*.cruds", (201, 200, 204, 200, 200)),

@@ -27,13 +27,16 @@ WITHOUT_TENANT = {
     "subscription_epoch": "one number",
     "consent_epoch": "one number",
     "page_token_key": "one key",
+    "audit_feed": "one position",
+    "audit_keys": "public keys",
+    "audit_installation": "one id",
     "schema_versions": "which migrations were applied; the role may not even read it",
 }
 PARENTS = ("subscription_states", "export_jobs")
 _LITERALS = {
     "smallint": "7", "integer": "7", "bigint": "7", "boolean": "false", "numeric": "1", "double precision": "1",
     "text": "'x'", "uuid": "'00000000-0000-7000-8000-000000000007'", "timestamp with time zone": "now()",
-    "ARRAY": "'{}'", "bytea": "''",
+    "ARRAY": "'{}'", "bytea": "''", "date": "'2026-01-01'",
 }  # fmt: skip
 
 
@@ -65,7 +68,7 @@ class PolicyTests(TestCase):
             f" AND is_nullable = 'NO' AND is_generated = 'NEVER' AND table_name = '{table}'"
         )
         own = {"partition_id": str(partition), "rid": str(partition), "subscription_rid": str(partition),
-               "digest": f"'{partition}'"}  # fmt: skip
+               "digest": f"'{partition}'", "position": str(partition)}  # fmt: skip
         values = {name: own.get(name) or _LITERALS[kind] for name, kind in columns}
         return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(values.values())})"
 
