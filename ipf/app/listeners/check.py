@@ -20,7 +20,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
-from ipf.app.listeners.endpoints import HTTP, METRICS, MLLP, bound, is_protected
+from ipf.app.listeners.endpoints import HTTP, METRICS, MLLP, bound, needs_token
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
@@ -68,7 +68,7 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
     for variable, name, endpoint in endpoints_of(settings):
         problem = None
         try:
-            server = _parsed(bound(endpoint, is_protected(settings)), reactor)
+            server = _parsed(bound(endpoint, needs_token(settings, variable)), reactor)
             if isinstance(server, AdoptedStreamServerEndpoint):
                 _check_adopted(server, f"{variable} ({endpoint})", adopted)
             else:

@@ -41,6 +41,11 @@ def is_protected(settings: Settings) -> bool:
     return settings.auth_enabled and settings.admin_token is not None
 
 
+def needs_token(settings: Settings, variable: str) -> bool:
+    """Whether everything that the listener of this setting serves requires a token."""
+    return settings.metrics_token is not None if variable == METRICS else is_protected(settings)
+
+
 def bound(endpoint: str, is_protected: bool) -> str:
     """An endpoint string; an unprotected TCP listener is bound to loopback unless it names an interface.
 

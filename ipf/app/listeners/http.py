@@ -118,9 +118,7 @@ async def open_http(
             refuse,
         ),
         "admin": _admin(settings, parts, repository, admin_access, audit, health, reactor),
-        "actuator": actuator.resource(
-            health, None if settings.metrics_listen else MetricsAccess(settings.metrics_token)
-        ),
+        "actuator": actuator.resource(health, _metrics_access(settings)),
         "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
     }
     limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=connections)

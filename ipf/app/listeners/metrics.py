@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from ipf.app.listeners.endpoints import METRICS, Listeners, bound
+from ipf.app.listeners.endpoints import METRICS, Listeners, bound, needs_token
 from ipf.app.listeners.names import own_names
 from ipf.config.settings import Settings
-from ipf.wire.admin.actuator import metrics_resource
+from ipf.wire.admin.actuator import metrics_mounts
 from ipf.wire.admin.metrics_access import MetricsAccess
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.site import site
@@ -23,9 +23,9 @@ async def open_metrics(settings: Settings, listeners: Listeners, stack: AsyncExi
     """
     if settings.metrics_listen is None:
         return
-    has_token = settings.metrics_token is not None
+    has_token = needs_token(settings, METRICS)
     limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=_CONNECTIONS)
-    factory = site({"actuator": metrics_resource(MetricsAccess(settings.metrics_token))}, limits=limits)
+    factory = site(metrics_mounts(MetricsAccess(settings.metrics_token)), limits=limits)
     opened = await listeners.open(bound(settings.metrics_listen, has_token), factory, "metrics", METRICS)
     factory.limits = replace(limits, names=own_names(settings, opened.address, has_token))
     stack.push_async_callback(listeners.close, opened)

@@ -4,7 +4,7 @@
 process answers; `/health/readiness` that it can accept messages.  A downstream component (remote mapping service, FHIR
 server or identity provider) is listed but affects neither, since the listener must stay reachable to accept messages
 (decisions section 3).  Every check has a time limit of its own.  `/actuator/prometheus` is the scrape endpoint;
-it may need a token, or be served by a listener of its own (`metrics_resource`).
+it may need a token, or be served by a listener of its own (`metrics_mounts`).
 Mount `resource` at `/actuator`.
 """
 
@@ -118,25 +118,30 @@ def resource(health: Health, metrics_access: MetricsAccess | None) -> IResource:
         return await run(web, health.readiness)
 
     if metrics_access is not None:
-        _add_metrics(app, metrics_access)
+        _add_metrics(app, metrics_access, "/prometheus")
     _add_no_route(app)
     return app.resource()
 
 
-def metrics_resource(access: MetricsAccess) -> IResource:
-    """The resource to mount at `/actuator` of a listener for metrics alone."""
+def metrics_mounts(access: MetricsAccess) -> dict[str, IResource]:
+    """What a listener for metrics alone serves: `/actuator/prometheus`, and `/metrics`, the default of Prometheus."""
+    return {"actuator": _metrics_at("/prometheus", access), "metrics": _metrics_at("/", access)}
+
+
+def _metrics_at(path: str, access: MetricsAccess) -> IResource:
     app = Klein()
-    _add_metrics(app, access)
+    app.url_map.strict_slashes = False  # the path of a mount itself, `/metrics`, ends without one
+    _add_metrics(app, access, path)
     _add_no_route(app)
     return app.resource()
 
 
-def _add_metrics(app: Klein, access: MetricsAccess) -> None:
+def _add_metrics(app: Klein, access: MetricsAccess, path: str) -> None:
     async def exposition(request: Request) -> Answer:
         access.check(request)
         return Answer(200, metrics.exposition(), (), metrics.CONTENT_TYPE)
 
-    @app.route("/prometheus", methods=["GET"])
+    @app.route(path, methods=["GET"])
     async def prometheus(web: IRequest) -> bytes:
         return await serve(web, exposition, refusal)
 

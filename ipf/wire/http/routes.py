@@ -17,7 +17,7 @@ _NOT_SERVED = (404, 405)
 _known: set[str] = set()
 _WORDS = frozenset((
     "fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus",
-    "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
+    "metrics", "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
     "status", "rejects", "unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config",
     "audit", "observe", "system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search",
     "dead-letters", "errors", "discard", "cancel", ".well-known", "smart-configuration", "profiles", "validate",

@@ -96,6 +96,28 @@ class CheckTests(TestCase):
             expected = f"IPF_MLLP_LISTEN: {mllp}: the {what} is in use by IPF_HTTP_LISTEN ({http})"
             self.assertEqual(failed, expected)
 
+    async def test_the_listener_for_metrics_is_checked_where_it_will_be_bound(self) -> None:
+        """Its own token decides, not those of the other listeners: with one it takes the port on all addresses."""
+        here, there = (self.taken.getsockname()[1], self.taken_elsewhere())
+        for token, port, is_free in (("scrape", there, False), (None, there, True), (None, here, False)):
+            for others in ({}, {"auth_enabled": True, "admin_token": "admin"}):
+                settings = Settings(
+                    http_listen="tcp:0", mllp_listen=(), metrics_listen=f"tcp:{port}", metrics_token=token, **others
+                )
+                if is_free:
+                    await check_endpoints(settings, reactor)
+                else:
+                    expected = f"IPF_METRICS_LISTEN: tcp:{port}: the port is in use"
+                    self.assertEqual(await self.refusal(settings), expected, (token, others))
+
+    def taken_elsewhere(self) -> int:
+        """A port that is taken on another address than the one of unprotected listeners."""
+        other = socket.socket()
+        other.bind(("127.0.0.2", 0))
+        other.listen()
+        self.addCleanup(other.close)
+        return int(other.getsockname()[1])
+
     async def test_what_was_checked_is_free_again(self) -> None:
         """Nothing listens after the check: until the service is ready, senders are refused."""
         port, path = free_port(), self.folder / "free.sock"

@@ -63,8 +63,13 @@ class ActuatorTests(TestCase):
         self.assertEqual((await self.ask("/health"))[0], 200)
 
     async def test_metrics_on_a_listener_of_their_own(self) -> None:
-        self.serve(actuator.metrics_resource(MetricsAccess()))
-        self.assertEqual([(await self.ask(path))[0] for path in ("/prometheus", "/health")], [200, 404])
+        for token, rows in (
+            (None, (("actuator", "/prometheus", 200), ("actuator", "/health", 404), ("metrics", "", 200))),
+            ("scrape", (("actuator", "/prometheus", 401), ("metrics", "", 401), ("metrics", "/nothing", 404))),
+        ):
+            for mount, path, expected in rows:
+                self.serve(actuator.metrics_mounts(MetricsAccess(token))[mount])
+                self.assertEqual((await self.ask(path))[0], expected, (token, mount, path))
         self.serve(actuator.resource(Health({}, reactor, 0.1), None))
         self.assertEqual([(await self.ask(path))[0] for path in ("/prometheus", "/health")], [404, 200])
 
