@@ -1,4 +1,4 @@
-"""The Twisted service of `twistd ipf`: runs the start-up sequence, and stops everything in reverse order.
+"""The Twisted service of `twistd ipf` and `twistd ipf-ui`: runs a start-up sequence, and stops in reverse order.
 
 A start that fails logs the reason and ends the process with status 1.  On SIGTERM the listeners close, received
 messages are stored and acknowledged, and conversions and deliveries in progress finish, each part within
@@ -9,6 +9,7 @@ during the start ends the step in progress, then what was started stops in the s
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,30 +21,30 @@ from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import use_monotonic_timers
 from ipf.app.runtime.signals import stop_in_order
-from ipf.app.startup import start
-from ipf.config.settings import Settings
 from ipf.errors import Problem
-from ipf.telemetry.logs import LogWriter, level_named
+from ipf.telemetry.logs import LogWriter
 
 log = Logger(namespace="ipf.app.service")
 
 reactor: Any = _reactor  # its interfaces are mixed in at run time
 
 
+Start = Callable[[Any, AsyncExitStack], Coroutine[Any, Any, None]]
+"""A start-up sequence: opens everything with the reactor; what it opened is closed with the stack, in reverse order."""
+
+
 @implementer(IService)
 class Ipf(Service):
-    """The service.  `warnings`: of reading the settings, to be logged."""
+    """The service.  `start`: its start-up sequence; `warnings`: of reading the settings, to be logged."""
 
     name = "ipf"
 
-    def __init__(self, settings: Settings, warnings: list[str], output: LogOutput) -> None:
-        self._settings = settings
+    def __init__(self, start: Start, warnings: list[str], writer: LogWriter) -> None:
+        self._start = start
         self._warnings = warnings
-        self._output = output
-        self._writer = LogWriter(output.stream, level_named(settings.log_level), human=output.human)
+        self._writer = writer
         self._stack = AsyncExitStack()
         self._starting: Deferred[None] | None = None
         self._stopping = False
@@ -69,7 +70,7 @@ class Ipf(Service):
         stop_in_order(reactor)
         for warning in self._warnings:
             log.warn("{warning}", warning=warning)
-        self._starting = Deferred.fromCoroutine(start(self._settings, self._output, reactor, self._stack))
+        self._starting = Deferred.fromCoroutine(self._start(reactor, self._stack))
         self._starting.addErrback(self._start_failed)
 
     def _start_failed(self, failure: Failure) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,10 @@ def makeService(options: Options) -> IService:
         sys.exit(f"ipf: IPF_DATA_DIR: {settings.data_dir} cannot be used: {error.strerror or error}")
     from ipf.app.runtime.log_output import open_log_output
     from ipf.app.service import Ipf
+    from ipf.app.startup import start
+    from ipf.telemetry.logs import LogWriter, level_named
 
     parent: dict[str, Any] = options.parent or {}
     output = open_log_output(settings, bool(parent.get("nodaemon")), parent.get("logfile"))
-    return Ipf(settings, warnings, output)
+    writer = LogWriter(output.stream, level_named(settings.log_level), human=output.human)
+    return Ipf(partial(start, settings, output), warnings, writer)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from ipf.config.conflicts import conflicts
+from ipf.config.console import console_variables
 from ipf.config.parsers import endpoint_patterns, message_types, words
 from ipf.config.secret_files import SUFFIX, UnreadableSecret, with_secret_files
 from ipf.config.settings import Settings, Variable, variables
+
+T = TypeVar("T")
 
 _LONGEST = 200  # characters of a value in an error
 _UNITS = {"_MS": "milliseconds", "_SECONDS": "seconds", "_BYTES": "bytes", "_DAYS": "days", "_HOURS": "hours"}
@@ -28,21 +31,26 @@ class InvalidSetting(Exception):
 
 def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """Settings and warnings from environment variables.  InvalidSetting names the first invalid one."""
-    try:
-        environ, warnings = with_secret_files(environ, [row.name for row in variables().values() if row.secret])
-    except UnreadableSecret as unreadable:
-        raise InvalidSetting(str(unreadable)) from None
-    values = {}
-    for one in fields(Settings):
-        row: Variable = one.metadata["variable"]
-        value = environ.get(row.name)
-        if value is not None and (value.strip() or row.parse in _LISTS):  # a blank list is empty
-            values[one.name] = _parse(row, value)
-    settings = Settings(**values)
+    settings, warnings = read_rows(Settings, environ)
     conflict = next(conflicts(settings), None)
     if conflict is not None:
         raise InvalidSetting(conflict)
     return settings, _warnings(environ) + warnings
+
+
+def read_rows(declared: type[T], environ: Mapping[str, str]) -> tuple[T, list[str]]:
+    """A dataclass of `settings.variable` rows from environment variables and secret files, and warnings."""
+    rows: dict[str, Variable] = {one.name: one.metadata["variable"] for one in fields(declared)}  # type: ignore[arg-type]  # a dataclass
+    try:
+        environ, warnings = with_secret_files(environ, [row.name for row in rows.values() if row.secret])
+    except UnreadableSecret as unreadable:
+        raise InvalidSetting(str(unreadable)) from None
+    values = {}
+    for name, row in rows.items():
+        value = environ.get(row.name)
+        if value is not None and (value.strip() or row.parse in _LISTS):  # a blank list is empty
+            values[name] = _parse(row, value)
+    return declared(**values), warnings
 
 
 def _parse(row: Variable, value: str) -> Any:
@@ -63,7 +71,7 @@ def _unit(name: str) -> str:
 
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:
-    known = variables()
+    known = variables() | console_variables()
     known |= {name + SUFFIX: row for name, row in known.items() if row.secret}
     found = []
     for name in sorted(environ):

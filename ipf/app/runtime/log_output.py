@@ -27,12 +27,13 @@ class LogOutput:
 
 def open_log_output(settings: Settings, in_foreground: bool, logfile: str | None) -> LogOutput:
     """Standard output in the foreground, else the log file of twistd (default `twistd.log`)."""
-    stream = _stream(in_foreground, logfile)
+    stream = output_stream(in_foreground, logfile)
     is_terminal = getattr(stream, "isatty", lambda: False)()  # LogFile has no isatty
     return LogOutput(stream, settings.log_format == "human" or (settings.log_format == "auto" and is_terminal))
 
 
-def _stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:
+def output_stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:
+    """Standard output in the foreground, else the log file of twistd."""
     if logfile == "-" or (in_foreground and not logfile):
         return (sys.__stdout__ or sys.stdout).buffer
     path = str(Path(logfile or "twistd.log").resolve())

@@ -1,0 +1,88 @@
+"""Sign-in, sign-out, and the choices of a person: language and theme.
+
+Without the variables OIDC_* a page lists those that are missing.  On loopback a sandbox opens then: everybody is an
+admin without a name, and every page has a banner that says so.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from ipf.console.sessions import Role, Session, cookie, cookie_name, cookies_of
+from ipf.console.sign_in import PENDING_SECONDS
+from ipf.console.texts import LANGUAGES
+from ipf.console.web import Console, View, base_url, is_secure, language_for, redirect, render, safe_target
+from ipf.errors import Problem
+from ipf.ports import Answer, Request
+
+PENDING = "ipf-sign-in"
+CALLBACK = "/sign-in/callback"
+_YEAR = 365 * 86_400
+
+
+async def begin(console: Console, request: Request) -> Answer:
+    """`GET /sign-in`: to the provider, or into the sandbox, or the page of missing variables."""
+    target = safe_target(dict(request.query).get("to", "/"))
+    missing = console.sign_in.missing
+    if missing:
+        if console.is_sandbox():
+            return _signed_in(console, request, console.sessions.begin("sandbox", "sandbox", Role.ADMIN), target)
+        return _problem(console, request, "sign_in.missing", ", ".join(missing), 503)
+    try:
+        id, url = await console.sign_in.begin(base_url(console, request) + CALLBACK, target)
+    except Problem as problem:
+        return _problem(console, request, "sign_in.provider", problem.text, 502)
+    secure = is_secure(console, request)
+    return redirect(url, cookie(PENDING, id, secure, seconds=PENDING_SECONDS, path="/sign-in"))
+
+
+async def finish(console: Console, request: Request) -> Answer:
+    """`GET /sign-in/callback`: the browser comes back from the provider."""
+    id = cookies_of(request.headers).get(PENDING, "")
+    try:
+        person, target = await console.sign_in.finish(id, dict(request.query))
+    except Problem as problem:
+        return _problem(console, request, "sign_in.refused", problem.text, problem.rendering.http_status)
+    if person.role is None:
+        return _problem(console, request, "sign_in.no_role", person.name, 403)
+    session = console.sessions.begin(person.id, person.name, person.role, person.id_token)
+    return _signed_in(console, request, session, target)
+
+
+async def end(view: View) -> Answer:
+    """`POST /sign-out`: ends the session here, then at the provider."""
+    console, request, session = view.console, view.request, view.session
+    console.sessions.end(session)
+    url = await console.sign_in.logout_url(session.id_token, base_url(console, request) + "/signed-out")
+    secure = is_secure(console, request)
+    return redirect(url or "/signed-out", cookie(cookie_name(secure), "", secure, seconds=0))
+
+
+async def ended(console: Console, request: Request) -> Answer:
+    """`GET /signed-out`."""
+    return render(console, request, "signed_out.html", language_for(request), None, 200, {})
+
+
+async def choose(view: View) -> Answer:
+    """`POST /preferences`: language and theme of this browser."""
+    given, secure = view.form, is_secure(view.console, view.request)
+    chosen = []
+    if given.get("language") in LANGUAGES:
+        chosen.append(cookie("ipf-language", given["language"], secure, seconds=_YEAR))
+    if given.get("theme") in ("auto", "light", "dark"):
+        chosen.append(cookie("ipf-theme", given["theme"], secure, seconds=_YEAR))
+    return redirect(safe_target(given.get("to", "/")), *chosen)
+
+
+def _signed_in(console: Console, request: Request, session: Session, target: str) -> Answer:
+    secure = is_secure(console, request)
+    return redirect(
+        target,
+        cookie(cookie_name(secure), session.id, secure),
+        cookie(PENDING, "", secure, seconds=0, path="/sign-in"),
+    )
+
+
+def _problem(console: Console, request: Request, key: str, detail: str, status: int) -> Answer:
+    values = {"key": key, "detail": detail, "again": "/sign-in?" + urlencode({"to": "/"})}
+    return render(console, request, "sign_in_problem.html", language_for(request), None, status, values)

@@ -1,0 +1,112 @@
+"""The console as mounted Klein applications: one for each area of pages, the sign-in, the proxy, the static files."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from klein import Klein
+from twisted.internet.defer import Deferred
+from twisted.web.iweb import IRequest
+from twisted.web.resource import IResource
+
+from ipf.console import account, live
+from ipf.console.pages import message, messages, overview
+from ipf.console.proxy import PASSED, admin_path, role_for
+from ipf.console.sessions import Role
+from ipf.console.web import Console, Route, answer, is_genuine_write, refuse, session_of
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, Request
+from ipf.wire.http.serving import serve
+
+Open = Callable[[Console, Request], Awaitable[Answer]]
+"""A page without a session."""
+
+AREAS: Mapping[str, Sequence[Route]] = {
+    "": overview.ROUTES,
+    "messages": (*messages.ROUTES, *message.ROUTES),
+    "sign-out": (Route("POST", "/", Role.VIEWER, account.end),),
+    "preferences": (Route("POST", "/", Role.VIEWER, account.choose),),
+}
+OPEN: Mapping[str, Mapping[str, Open]] = {
+    "sign-in": {"/": account.begin, "/callback": account.finish},
+    "signed-out": {"/": account.ended},
+}
+
+
+def mounts(console: Console, hub: live.LiveHub) -> dict[str, IResource]:
+    """The resources by the first segment of their paths."""
+    found = {area: _area(console, routes) for area, routes in AREAS.items()}
+    found |= {area: _open(console, pages) for area, pages in OPEN.items()}
+    found["static"] = _static(console)
+    found["api"] = _proxy(console)
+    found["live"] = live.resource(console, hub)
+    return found
+
+
+def _area(console: Console, routes: Sequence[Route]) -> IResource:
+    app = Klein()
+    app.url_map.strict_slashes = False
+    for number, route in enumerate(routes):
+
+        def handle(web: IRequest, _route: Route = route, **parts: Any) -> Deferred[bytes]:
+            return _serve(web, lambda request: answer(console, _route, request, parts))
+
+        app.route(route.path, methods=[route.method], endpoint=f"page-{number}")(handle)
+    return app.resource()
+
+
+def _open(console: Console, pages: Mapping[str, Open]) -> IResource:
+    app = Klein()
+    app.url_map.strict_slashes = False
+    for number, (path, page) in enumerate(pages.items()):
+
+        def handle(web: IRequest, _page: Open = page) -> Deferred[bytes]:
+            return _serve(web, partial(_page, console))
+
+        app.route(path, methods=["GET"], endpoint=f"open-{number}")(handle)
+    return app.resource()
+
+
+def _static(console: Console) -> IResource:
+    app = Klein()
+
+    @app.route("/", branch=True)
+    def every_file(web: IRequest) -> Deferred[bytes]:
+        return _serve(web, console.static.answer)
+
+    return app.resource()
+
+
+def _proxy(console: Console) -> IResource:
+    app = Klein()
+
+    @app.route("/", branch=True)
+    def every_call(web: IRequest) -> Deferred[bytes]:
+        return _serve(web, partial(proxied, console))
+
+    return app.resource()
+
+
+async def proxied(console: Console, request: Request) -> Answer:
+    """`/api/admin/...`: the same call at the engine.  Problem UNAUTHORIZED, FORBIDDEN, VALUE or UPSTREAM."""
+    session = session_of(console, request.headers, request.base_url)
+    if session is None:
+        raise Problem(Category.UNAUTHORIZED, "sign in first")
+    if request.path[1:2] != ("admin",):
+        raise Problem(Category.NOT_FOUND, "there is nothing at this address")
+    path = admin_path(request.path[2:])
+    if request.method not in ("GET", "HEAD") and not is_genuine_write(request, session):
+        raise Problem(Category.FORBIDDEN, "the header X-CSRF-Token is missing or wrong")
+    if session.role < role_for(request.method, request.path[2:]):
+        raise Problem(Category.FORBIDDEN, "your role does not allow this")
+    kind = request.headers.get("content-type", "application/json")
+    body = request.body if request.method not in ("GET", "HEAD") else None
+    reply = await console.backend.call(request.method, path, dict(request.query), body, session.person, kind)
+    headers = [(name, reply.headers[name]) for name in PASSED if name in reply.headers]
+    return Answer(reply.status, reply.body, headers, reply.headers.get("content-type", "application/json"))
+
+
+def _serve(web: Any, handle: Callable[[Request], Awaitable[Answer]]) -> Deferred[bytes]:
+    return serve(web, handle, refuse)

@@ -1,0 +1,98 @@
+"""The engine as the console sees it: HTTP requests to the admin, observability and FHIR APIs.
+
+What arrives: paths and parameters.  What leaves: decoded JSON.  `BackendRefused` has the status and the error text of
+the engine; `BackendDown` says that the engine did not answer.  The admin token is added here; it never reaches a
+browser.
+
+Source: interface specification "Operator UI".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ipf.errors import Problem
+from ipf.fhir.model.json import dumps, loads
+from ipf.wire.client.remote_service import RemoteService, Response
+
+ACTOR = "X-Ipf-Actor"
+"""The signed-in person on whose behalf the console writes; the engine's audit trail names him."""
+
+
+class BackendDown(Exception):
+    """The engine did not answer.  The text is the reason."""
+
+
+class BackendRefused(Exception):
+    """The engine answered with an error.  `status`: HTTP status; the text is that of the engine."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Backend:
+    """`url`: address of the engine; `token`: of its admin API, None = it has none."""
+
+    def __init__(self, service: RemoteService, url: str, token: str | None) -> None:
+        self._service = service
+        self._url = url.rstrip("/")
+        self._token = token
+
+    async def get(self, path: str, parameters: Mapping[str, Any] | None = None, actor: str = "") -> Any:
+        """GET a path; the decoded body.  Parameters that are None or empty are left out."""
+        return decoded(await self.call("GET", path, parameters, actor=actor))
+
+    async def send(self, method: str, path: str, body: Any, actor: str) -> Any:
+        """Send JSON on behalf of a person; the decoded body, None without one."""
+        return decoded(await self.call(method, path, None, None if body is None else dumps(body), actor))
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        actor: str = "",
+        content_type: str = "application/json",
+    ) -> Response:
+        """One request, whatever its answer.  BackendDown when there is none."""
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if actor:
+            headers[ACTOR] = quote(actor, safe="@ .")
+        if body is not None:
+            headers["Content-Type"] = content_type
+        given = {name: value for name, value in (parameters or {}).items() if value not in (None, "")}
+        query = f"?{urlencode(given)}" if given else ""
+        try:
+            return await self._service.request(method, f"{self._url}{path}{query}", body, headers)
+        except Problem as problem:
+            raise BackendDown(problem.text) from None
+
+
+def decoded(response: Response) -> Any:
+    """The JSON of an answer, None without a body.  BackendRefused for any status but 2xx."""
+    if not 200 <= response.status < 300:
+        raise BackendRefused(response.status, error_text(response))
+    try:
+        return loads(response.body) if response.body else None
+    except Problem:
+        raise BackendDown("the engine's answer is no JSON") from None
+
+
+def error_text(response: Response) -> str:
+    """What the engine says about an error: `message` of its error body, or the first issue of an OperationOutcome."""
+    try:
+        body = loads(response.body)
+    except Problem:
+        return f"HTTP {response.status}"
+    if isinstance(body, dict) and isinstance(body.get("message"), str):
+        return str(body["message"])
+    issues = body.get("issue") if isinstance(body, dict) else None
+    if isinstance(issues, list) and issues and isinstance(issues[0], dict):
+        return str(issues[0].get("diagnostics") or issues[0].get("code") or f"HTTP {response.status}")
+    return f"HTTP {response.status}"

@@ -1,0 +1,77 @@
+"""Pages out of templates: Jinja2 with automatic escaping, the texts of one language, times and numbers for people.
+
+A time is written as UTC in `<time datetime=...>`; the script of the pages shows it in the time zone of the reader with
+UTC on hover.  Without the script it stays UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from ipf.console.static import StaticFiles
+from ipf.console.texts import texts
+
+
+class Renderer:
+    """Renders templates of `ipf/console/templates`."""
+
+    def __init__(self, static: StaticFiles) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("ipf.console"),
+            autoescape=select_autoescape(default=True, default_for_string=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters |= {"when": when, "number": number, "ago": ago}
+        self._environment.globals["static"] = static.url
+
+    def page(self, template: str, language: str, values: dict[str, Any]) -> bytes:
+        """The HTML of a template."""
+        known = texts(language)
+
+        def t(key: str, **parts: object) -> str:
+            return known[key].format(**parts) if parts else known[key]
+
+        return self._environment.get_template(template).render(t=t, language=language, **values).encode()
+
+
+def moment_of(value: object) -> datetime | None:
+    """A time of the engine's APIs: ISO 8601, or a datetime."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    try:
+        return datetime.fromisoformat(str(value)).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def when(value: object, form: str = "time") -> Markup:
+    """A time.  `form`: `time`, `day`, or `ago` (how long it is past), which the script keeps up to date."""
+    moment = moment_of(value)
+    if moment is None:
+        return Markup("&ndash;")
+    text = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" data-form="{}" title="{}">{}</time>').format(
+        moment.isoformat().replace("+00:00", "Z"), form, text, text
+    )
+
+
+def ago(seconds: float | None) -> str:
+    """A duration with one unit: `42 s`, `7 min`, `3 h`, `5 d`."""
+    if seconds is None:
+        return "–"
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def number(value: object) -> str:
+    """A count with thin spaces between groups of three digits."""
+    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else "–" if value is None else str(value)

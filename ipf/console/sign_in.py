@@ -1,0 +1,230 @@
+"""Sign-in of people: OpenID Connect authorization code flow with PKCE.
+
+`begin` sends the browser to the provider with a state, a nonce and a code challenge, which it keeps under a random id
+in a short-lived cookie.  `finish` takes the code that the browser brings back, exchanges it at the provider, and
+verifies the ID token: signature, issuer, audience, times, nonce.  The tokens stay here.  `end` forgets the session and sends the
+browser to the provider's logout.
+
+The variables OIDC_* are read at every call, so they can be changed while the console runs.
+
+Sources: interface specification "Operator UI"; OpenID Connect Core 1.0 section 3.1, RP-Initiated Logout 1.0; RFC 7636;
+RFC 9700 section 2.1.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from secrets import token_urlsafe
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jwt
+
+from ipf.config.console import ConsoleSettings, Oidc
+from ipf.console.sessions import Role, role_of
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import loads
+from ipf.security.keys import KeySet
+from ipf.security.tokens import TokenRefused, verify_signature
+from ipf.wire.client.remote_service import RemoteService
+
+DISCOVERY = "/.well-known/openid-configuration"
+PENDING_SECONDS = 600
+"""How long a person may take at the provider."""
+_MOST_PENDING = 10_000
+_SKEW_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A sign-in that has begun.  `target`: the page to return to."""
+
+    state: str
+    nonce: str
+    verifier: str
+    redirect_uri: str
+    target: str
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who signed in.  `role` None: none of this console."""
+
+    id: str
+    name: str
+    role: Role | None
+    id_token: str
+
+
+class SignIn:
+    """`read`: the provider as the variables name it now; `now`: seconds since 1970."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        read: Callable[[], Oidc | tuple[str, ...]],
+        service: RemoteService,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._read = read
+        self._service = service
+        self._now = now
+        self._pending: dict[str, Pending] = {}
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The variables that are not set; none: people can sign in."""
+        found = self._read()
+        return () if isinstance(found, Oidc) else found
+
+    async def begin(self, redirect_uri: str, target: str) -> tuple[str, str]:
+        """The id of the sign-in for its cookie, and the provider's URL.  Problem UPSTREAM or UNAVAILABLE."""
+        provider = self._provider()
+        document = await self._discovered(provider)
+        pending = Pending(token_urlsafe(24), token_urlsafe(24), token_urlsafe(48), redirect_uri, target, self._now())
+        id = token_urlsafe(24)
+        self._keep(id, pending)
+        challenge = urlsafe_b64encode(sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
+        query = urlencode({
+            "response_type": "code", "client_id": provider.client_id, "redirect_uri": redirect_uri,
+            "scope": "openid profile email", "state": pending.state, "nonce": pending.nonce,
+            "code_challenge": challenge, "code_challenge_method": "S256",
+        })  # fmt: skip
+        endpoint = _endpoint(document, "authorization_endpoint")
+        return id, f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
+
+    async def finish(self, id: str, parameters: Mapping[str, str]) -> tuple[Person, str]:
+        """The person and the page to return to.  Problem FORBIDDEN with the reason; UPSTREAM."""
+        pending = self._pending.pop(id, None)
+        if pending is None or self._now() - pending.began > PENDING_SECONDS:
+            raise _refused("this sign-in is too old or belongs to another browser; begin again")
+        if not compare_digest(parameters.get("state", "").encode(), pending.state.encode()):
+            raise _refused("the state is not that of this sign-in")
+        if "error" in parameters:
+            raise _refused(f"the provider answered {parameters['error'][:100]}")
+        provider = self._provider()
+        if parameters.get("iss", provider.issuer) != provider.issuer:  # RFC 9207
+            raise _refused("the answer is from another provider")
+        document = await self._discovered(provider)
+        token = await self._exchange(provider, document, parameters.get("code", ""), pending)
+        claims = self._verified(token, await self._keys(document), provider, pending.nonce)
+        return self._person(claims, token), pending.target
+
+    async def logout_url(self, id_token: str, return_to: str) -> str | None:
+        """The provider's page that ends its session; None when it has none."""
+        if self.missing:
+            return None
+        try:
+            provider = self._provider()
+            endpoint = (await self._discovered(provider)).get("end_session_endpoint")
+        except Problem:
+            return None
+        if not isinstance(endpoint, str) or not id_token:
+            return None
+        query = {"id_token_hint": id_token, "client_id": provider.client_id, "post_logout_redirect_uri": return_to}
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+    def _provider(self) -> Oidc:
+        found = self._read()
+        if not isinstance(found, Oidc):
+            raise Problem(Category.UNAVAILABLE, f"sign-in needs {', '.join(found)}")
+        return found
+
+    def _keep(self, id: str, pending: Pending) -> None:
+        oldest = self._now() - PENDING_SECONDS
+        self._pending = {key: one for key, one in self._pending.items() if one.began > oldest}
+        if len(self._pending) >= _MOST_PENDING:
+            raise Problem(Category.UNAVAILABLE, "too many sign-ins at once; try again in a minute")
+        self._pending[id] = pending
+
+    async def _discovered(self, provider: Oidc) -> dict[str, Any]:
+        document = await self._json(provider.issuer.rstrip("/") + DISCOVERY)
+        if document.get("issuer") != provider.issuer:
+            raise Problem(Category.UPSTREAM, "the discovery document is not that of OIDC_ISSUER")
+        return document
+
+    async def _keys(self, document: Mapping[str, Any]) -> KeySet:
+        return KeySet.parse(await self._json(_endpoint(document, "jwks_uri")))
+
+    async def _json(self, url: str) -> dict[str, Any]:
+        reply = await self._service.get(url, {"Accept": "application/json"})
+        body = loads(reply.body) if reply.status == 200 else None
+        if not isinstance(body, dict):
+            raise Problem(Category.UPSTREAM, f"the identity provider answered {reply.status} to {url}")
+        return body
+
+    async def _exchange(self, provider: Oidc, document: Mapping[str, Any], code: str, pending: Pending) -> str:
+        """The ID token for a code."""
+        form = {
+            "grant_type": "authorization_code", "code": code, "redirect_uri": pending.redirect_uri,
+            "code_verifier": pending.verifier,
+        }  # fmt: skip
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        if "client_secret_basic" in methods:
+            pair = f"{quote(provider.client_id, safe='')}:{quote(provider.client_secret, safe='')}"
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        else:
+            form |= {"client_id": provider.client_id, "client_secret": provider.client_secret}
+        reply = await self._service.request(
+            "POST", _endpoint(document, "token_endpoint"), urlencode(form).encode(), headers
+        )
+        body = loads(reply.body) if reply.status == 200 else {}
+        token = body.get("id_token") if isinstance(body, dict) else None
+        if not isinstance(token, str):
+            raise _refused(f"the provider gave no ID token (status {reply.status})")
+        return token
+
+    def _verified(self, token: str, keys: KeySet, provider: Oidc, nonce: str) -> dict[str, Any]:
+        """The claims of an ID token.  Problem FORBIDDEN."""
+        try:
+            verify_signature(token, keys)
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                options={"verify_signature": False, "verify_exp": True, "verify_nbf": True, "verify_iat": True,
+                         "verify_aud": True, "verify_iss": True, "require": ["exp", "iat", "sub", "iss", "aud"]},
+                audience=provider.client_id, issuer=provider.issuer, leeway=_SKEW_SECONDS,
+            )  # fmt: skip
+        except (TokenRefused, jwt.PyJWTError) as refused:
+            raise _refused(f"the ID token is refused: {refused}") from None
+        audience = claims["aud"]
+        if isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != provider.client_id:
+            raise _refused("the ID token is for another client")
+        if not compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+            raise _refused("the ID token is not of this sign-in")
+        return claims
+
+    def _person(self, claims: Mapping[str, Any], id_token: str) -> Person:
+        names = (claims.get(name) for name in ("name", "preferred_username", "email", "sub"))
+        shown = next(str(name) for name in names if isinstance(name, str) and name)
+        role = role_of(roles_in(claims, self._settings), self._settings)
+        return Person(str(claims["sub"]), shown[:100], role, id_token)
+
+
+def roles_in(claims: Mapping[str, Any], settings: ConsoleSettings) -> Iterator[str]:
+    """The texts at the path of the roles claim, such as `realm_access.roles`."""
+    value: Any = claims
+    if settings.roles_claim in claims:  # a claim with a dot in its name (`https://example.org/roles`)
+        value = claims[settings.roles_claim]
+    else:
+        for name in settings.roles_claim.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+    found = value if isinstance(value, list) else str(value or "").split()
+    yield from (one for one in found if isinstance(one, str))
+
+
+def _endpoint(document: Mapping[str, Any], name: str) -> str:
+    url = document.get(name)
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+        raise Problem(Category.UPSTREAM, f"the discovery document has no {name}")
+    return url
+
+
+def _refused(reason: str) -> Problem:
+    return Problem(Category.FORBIDDEN, reason)

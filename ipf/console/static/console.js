@@ -1,0 +1,23 @@
+// What every page does: times in the reader's zone, the token of scripted requests, pages that try again.
+"use strict";
+(() => {
+  const full = new Intl.DateTimeFormat(document.documentElement.lang, {dateStyle: "medium", timeStyle: "medium"});
+  const show = (root) => {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime);
+      if (!Number.isNaN(at.getTime())) time.textContent = full.format(at);
+    }
+  };
+  show(document);
+  document.addEventListener("htmx:afterSwap", (event) => show(event.target));
+  document.addEventListener("htmx:configRequest", (event) => {
+    event.detail.headers["X-CSRF-Token"] = document.querySelector("meta[name=csrf]").content;
+  });
+  if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 3000);
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  });
+  document.addEventListener("submit", (event) => { // a double click sends a form once
+    if (event.target.method === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+  });
+})();

@@ -1,0 +1,225 @@
+"""What every page has: the session, the role, the token against forged requests, the layout, and how errors look.
+
+A page is a function on a `View` that returns an `Answer`; the router is a table of `Route`s.  A person without a
+session is sent to the sign-in and comes back to the page.  A person without the role gets a page that names the role.
+What the engine refuses, and that it cannot be reached, are pages of their own.
+
+Source: interface specification "Operator UI"; https://www.w3.org/TR/CSP3/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from ipf.config.console import ConsoleSettings
+from ipf.console.backend import Backend, BackendDown, BackendRefused
+from ipf.console.rendering import Renderer
+from ipf.console.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
+from ipf.console.sign_in import SignIn
+from ipf.console.static import StaticFiles
+from ipf.console.texts import language_of
+from ipf.errors import Category, Problem
+from ipf.ports import Answer, Request
+
+HTML = "text/html; charset=utf-8"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = (("Content-Security-Policy", POLICY), ("Cache-Control", "no-store"))
+_SAFE = ("GET", "HEAD")
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The parts of the console that pages use."""
+
+    settings: ConsoleSettings
+    backend: Backend
+    sessions: Sessions
+    sign_in: SignIn
+    renderer: Renderer
+    static: StaticFiles
+    is_sandbox: Callable[[], bool]
+    """Whether nobody signs in: the variables are missing and the listener is on loopback."""
+
+
+@dataclass(slots=True)
+class View:
+    """One request of a signed-in person."""
+
+    console: Console
+    request: Request
+    session: Session
+    language: str
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of the URL; the last of each name, without blank ones."""
+        return {name: value.strip() for name, value in self.request.query if value.strip()}
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of a form."""
+        return form_of(self.request)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a script of the page asks for a part of it."""
+        return self.request.headers.get("hx-request") == "true"
+
+    def may(self, role: Role) -> bool:
+        """Whether the person has this role."""
+        return self.session.role >= role
+
+    async def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        """GET from the engine, as this person."""
+        return await self.console.backend.get(path, parameters, self.session.person)
+
+    async def send(self, method: str, path: str, body: Any = None) -> Any:
+        """Change something at the engine, as this person."""
+        return await self.console.backend.send(method, path, body, self.session.person)
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Answer:
+        """A page of the console."""
+        return render(self.console, self.request, template, self.language, self.session, status, values)
+
+    def link(self, **changed: Any) -> str:
+        """The URL of this page with other parameters; None takes one away."""
+        given = {**self.parameters, **changed}
+        query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
+        path = "/" + "/".join(quote(part, safe="") for part in self.request.path)
+        return f"{path}?{query}" if query else path
+
+
+Page = Callable[[View], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the router.  `path`: below the area, as werkzeug has it (`/<int:id>/retry`)."""
+
+    method: str
+    path: str
+    role: Role
+    page: Page
+
+
+def render(
+    console: Console,
+    request: Request,
+    template: str,
+    language: str,
+    session: Session | None,
+    status: int,
+    values: Mapping[str, Any],
+) -> Answer:
+    """A page with the layout."""
+    shown = {
+        "session": session,
+        "role": session.role if session else 0,
+        "Role": Role,
+        "csrf": session.csrf if session else "",
+        "area": request.path[0] if request.path else "",
+        "is_sandbox": console.is_sandbox(),
+        "theme": cookies_of(request.headers).get("ipf-theme", "auto"),
+        "view_url": url_of(request),
+        **values,
+    }
+    return Answer(status, console.renderer.page(template, language, shown), _HEADERS, HTML)
+
+
+async def answer(console: Console, route: Route, request: Request, parts: Mapping[str, Any]) -> Answer:
+    """The answer of a route."""
+    language = language_for(request)
+    session = session_of(console, request.headers, request.base_url)
+    if session is None:
+        return _to_sign_in(request)
+    view = View(console, request, session, language, parts)
+    if request.method not in _SAFE and not is_genuine_write(request, session):
+        return problem_page(view, 403, "forged")
+    if not view.may(route.role):
+        return problem_page(view, 403, "role", route.role.name.lower())
+    try:
+        return await route.page(view)
+    except BackendRefused as refused:
+        status = refused.status if refused.status in (400, 404, 409, 413, 422) else 502
+        return problem_page(view, status, "missing" if status == 404 else "refused", str(refused))
+    except BackendDown as down:
+        return problem_page(view, 502, "down", str(down))
+
+
+def problem_page(view: View, status: int, name: str, detail: str = "") -> Answer:
+    """A page that says what is wrong: the texts `problem.NAME`, and the words of the engine."""
+    return view.page("problem.html", status, title=f"problem.{name}", text=f"problem.{name}_text", detail=detail)
+
+
+def refuse(problem: Problem) -> Answer:
+    """A Problem outside a page: plain text, since there may be no session."""
+    return Answer(problem.rendering.http_status, f"{problem.text}\n".encode(), _HEADERS, "text/plain; charset=utf-8")
+
+
+def session_of(console: Console, headers: Mapping[str, str], address: str) -> Session | None:
+    """The session of the cookie.  `address`: as the browser addressed the console."""
+    is_tls = (console.settings.base_url or address).startswith("https:")
+    found = cookies_of(headers).get(cookie_name(is_tls))
+    return console.sessions.find(found) if found else None
+
+
+def is_secure(console: Console, request: Request) -> bool:
+    """Whether the browser uses TLS, perhaps to a proxy in front of the console."""
+    return (console.settings.base_url or request.base_url).startswith("https:")
+
+
+def base_url(console: Console, request: Request) -> str:
+    """The address of the console in the browser, without a slash at the end."""
+    return (console.settings.base_url or request.base_url).rstrip("/")
+
+
+def language_for(request: Request) -> str:
+    """The language of a request."""
+    return language_of(request.headers.get("accept-language", ""), cookies_of(request.headers).get("ipf-language", ""))
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form.  Problem VALUE when it cannot be read."""
+    try:
+        return dict(parse_qsl(request.body.decode(), keep_blank_values=True, max_num_fields=1000))
+    except ValueError:
+        raise Problem(Category.VALUE, "the form cannot be read") from None
+
+
+def url_of(request: Request) -> str:
+    """Path and query of a request, to come back to."""
+    path = "/" + "/".join(quote(part, safe="") for part in request.path)
+    return f"{path}?{urlencode(request.query)}" if request.query else path
+
+
+def safe_target(target: str) -> str:
+    """A page of this console; anything else becomes the first page."""
+    return target if target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable() else "/"
+
+
+def redirect(url: str, *headers: tuple[str, str]) -> Answer:
+    """303 See Other."""
+    return Answer(303, b"", [("Location", url), *headers, *_HEADERS])
+
+
+def is_genuine_write(request: Request, session: Session) -> bool:
+    """Whether a request that changes something carries the token of its session, in a header or in the form."""
+    given = request.headers.get(CSRF_HEADER)
+    if given is None and request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        given = form_of(request).get(CSRF_FIELD)
+    return given is not None and is_genuine(session, given)
+
+
+def _to_sign_in(request: Request) -> Answer:
+    target = "/sign-in?" + urlencode({"to": url_of(request)})
+    if request.headers.get("hx-request") == "true":
+        return Answer(401, b"", [("HX-Redirect", "/sign-in"), *_HEADERS])
+    return redirect(target)
