@@ -50,17 +50,24 @@ async def finish(console: Console, request: Request) -> Answer:
 
 
 async def end(view: View) -> Answer:
-    """`POST /sign-out`: ends the session here, then at the provider."""
+    """`POST /sign-out`: ends the session here, then at the provider.
+
+    The page goes there by itself: a redirect would be a form's way to another site, which the content policy forbids.
+    """
     console, request, session = view.console, view.request, view.session
     console.sessions.end(session)
     url = await console.sign_in.logout_url(session.id_token, base_url(console, request) + "/signed-out")
     secure = is_secure(console, request)
-    return redirect(url or "/signed-out", cookie(cookie_name(secure), "", secure, seconds=0))
+    gone = cookie(cookie_name(secure), "", secure, seconds=0)
+    if url is None:
+        return redirect("/signed-out", gone)
+    page = render(console, request, "signed_out.html", view.language, None, 200, {"go_to": url})
+    return Answer(page.status, page.body, [*page.headers, gone], page.content_type)
 
 
 async def ended(console: Console, request: Request) -> Answer:
     """`GET /signed-out`."""
-    return render(console, request, "signed_out.html", language_for(request), None, 200, {})
+    return render(console, request, "signed_out.html", language_for(request), None, 200, {"go_to": None})
 
 
 async def choose(view: View) -> Answer:

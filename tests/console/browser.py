@@ -24,7 +24,7 @@ from tests.service_process import ROOT, ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-MILLISECONDS = PATIENCE * 1000
+MILLISECONDS = float(os.environ.get("IPF_BROWSER_SECONDS", PATIENCE)) * 1000
 
 
 class ConsoleProcess:
@@ -105,7 +105,7 @@ class BrowserTest(TestCase):
         self.engine = ServiceProcess(folder)
         self.engine.start()
         self.addCleanup(self.engine.stop)
-        self.console = ConsoleProcess(folder, self.engine.base_url)
+        self.console = self.open_console(folder)
         self.console.start()
         self.addCleanup(self.console.stop)
         playwright = sync_playwright().start()
@@ -113,6 +113,10 @@ class BrowserTest(TestCase):
         self.browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         self.addCleanup(self.browser.close)
         self.engine.wait_ready()
+
+    def open_console(self, folder: Path) -> ConsoleProcess:
+        """The console of the test, not started: a sandbox."""
+        return ConsoleProcess(folder, self.engine.base_url)
 
     def page(self, **options: Any) -> Page:
         """A page of a new browser context.  Script errors and refusals of the content policy fail the test."""

@@ -1,0 +1,73 @@
+"""Sign-in at a real OpenID provider, as people do it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+from twisted.trial.unittest import SkipTest
+
+from tests.console.browser import BrowserTest, ConsoleProcess
+from tests.flows.idp import prepared
+from tests.waiting import PATIENCE, free_port
+
+SCRIPT = Path(__file__).with_name("provider.mjs")
+
+
+class SignInTests(BrowserTest):
+    """The console with OIDC_* set."""
+
+    def open_console(self, folder: Path) -> ConsoleProcess:
+        installed = prepared()
+        if installed is None:
+            raise SkipTest("node, or the provider of the reference folder, is not there")
+        port = free_port()
+        console = ConsoleProcess(
+            folder, self.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}", OIDC_CLIENT_ID="console",
+            OIDC_CLIENT_SECRET="a secret: with signs",
+        )  # fmt: skip
+        script = shutil.copy(SCRIPT, installed / f"provider-{port}.mjs")
+        self.addCleanup(Path(script).unlink)
+        command = ["node", script, str(port), console.url]
+        provider = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(provider.wait, PATIENCE)
+        self.addCleanup(provider.kill)
+        assert provider.stdout is not None
+        self.addCleanup(provider.stdout.close)
+        self.assertEqual(provider.stdout.readline(), b"ready\n")
+        return console
+
+    def sign_in(self, page: Page, person: str, path: str = "/") -> None:
+        """Open a page, and pass the provider's two forms."""
+        page.goto(path)
+        page.get_by_role("textbox").first.fill(person)
+        page.get_by_placeholder("password").fill("any")
+        page.get_by_role("button").click()
+        page.get_by_role("button", name="Continue").click()
+
+    def test_a_person_comes_back_to_the_page_that_he_asked_for(self) -> None:
+        page = self.page()
+        self.sign_in(page, "vic", "/messages?status=FAILED")
+        expect(page).to_have_url(f"{self.console.url}/messages?status=FAILED")
+        expect(page.get_by_text("vic of the ward")).to_be_visible()
+        cookies = {one["name"]: one for one in page.context.cookies(self.console.url)}
+        self.assertTrue(cookies["ipf"]["httpOnly"])
+        self.assertEqual(cookies["ipf"]["sameSite"], "Lax")
+        self.assertNotIn("eyJ", page.content() + str(cookies))
+
+    def test_signing_out_ends_both_sessions(self) -> None:
+        page = self.page()
+        self.sign_in(page, "ada")
+        page.get_by_text("ada of the ward").click()
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("button", name="Yes").click()
+        expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+        page.goto("/messages")
+        expect(page.get_by_placeholder("password")).to_be_visible()
+
+    def test_a_person_without_a_role_sees_nothing(self) -> None:
+        page = self.page()
+        self.sign_in(page, "nobody")
+        expect(page.get_by_role("heading", name="You have no role here")).to_be_visible()
