@@ -15,14 +15,16 @@ from typing import Any
 from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
-from twisted.web.server import NOT_DONE_YET
 
 from ipf.console.backend import BackendDown, BackendRefused
 from ipf.console.web import Console, session_of
 from ipf.fhir.model.json import dumps
 from ipf.wire.http.serving import base_url_of, header_fields
+
+log = Logger()
 
 EVERY_SECONDS = 1.0
 _MOST_WAITING = 64 * 1024
@@ -70,12 +72,17 @@ class LiveHub:
         Deferred.fromCoroutine(self._once())
 
     async def _once(self) -> None:
+        self._timer = None
         try:
             state = {"up": True, **await self._poll()}
         except (BackendDown, BackendRefused) as problem:
             state = {"up": False, "reason": str(problem)}
-        self._send(b"event: state\ndata: " + dumps(state) + b"\n\n")
-        self._timer = self._clock.callLater(EVERY_SECONDS, self._begin) if self._pages else None
+        try:
+            self._send(b"event: state\ndata: " + dumps(state) + b"\n\n")
+        except Exception:
+            log.failure("event=live_state_not_sent")
+        if self._pages:
+            self._timer = self._clock.callLater(EVERY_SECONDS, self._begin)
 
     def _send(self, event: bytes) -> None:
         self._quiet = 0 if event != self._last else self._quiet + 1
@@ -112,6 +119,6 @@ def resource(console: Console, hub: LiveHub) -> IResource:
         request.responseHeaders.setRawHeaders("X-Accel-Buffering", ["no"])
         request.write(b"retry: 2000\n\n")
         hub.add(request)
-        return NOT_DONE_YET
+        return Deferred()  # Klein ends a request when its route has ended; this one ends with the connection
 
     return app.resource()

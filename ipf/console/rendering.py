@@ -6,6 +6,7 @@ UTC on hover.  Without the script it stays UTC.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,10 +36,22 @@ class Renderer:
         """The HTML of a template."""
         known = texts(language)
 
-        def t(key: str, **parts: object) -> str:
-            return known[key].format(**parts) if parts else known[key]
+        return self._environment.get_template(template).render(t=Words(known), language=language, **values).encode()
 
-        return self._environment.get_template(template).render(t=t, language=language, **values).encode()
+
+class Words:
+    """The texts of one language as templates use them: `t("list.range", first=1)`, `t.get("state.x", "x")`."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def __call__(self, key: str, **parts: object) -> str:
+        """The text of a key; KeyError when there is none."""
+        return self._texts[key].format(**parts) if parts else self._texts[key]
+
+    def get(self, key: str, default: str) -> str:
+        """The text of a key that may have none."""
+        return self._texts.get(key, default)
 
 
 def moment_of(value: object) -> datetime | None:

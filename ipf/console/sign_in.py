@@ -2,8 +2,8 @@
 
 `begin` sends the browser to the provider with a state, a nonce and a code challenge, which it keeps under a random id
 in a short-lived cookie.  `finish` takes the code that the browser brings back, exchanges it at the provider, and
-verifies the ID token: signature, issuer, audience, times, nonce.  The tokens stay here.  `end` forgets the session and sends the
-browser to the provider's logout.
+verifies the ID token: signature, issuer, audience, times, nonce.  The tokens stay here.
+`logout_url` is the provider's page that ends its own session.
 
 The variables OIDC_* are read at every call, so they can be changed while the console runs.
 

@@ -89,11 +89,11 @@ class View:
         """A page of the console."""
         return render(self.console, self.request, template, self.language, self.session, status, values)
 
-    def link(self, **changed: Any) -> str:
-        """The URL of this page with other parameters; None takes one away."""
+    def link(self, to: str = "", **changed: Any) -> str:
+        """The URL of this page, or of the part `to` of it, with other parameters; None takes one away."""
         given = {**self.parameters, **changed}
         query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
-        path = "/" + "/".join(quote(part, safe="") for part in self.request.path)
+        path = "/" + "/".join(quote(part, safe="") for part in (*self.request.path, *filter(None, (to,))))
         return f"{path}?{query}" if query else path
 
 

@@ -16,7 +16,7 @@
     if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
     else if (event.key === "Enter" && current >= 0) location.href = rows[current].dataset.href;
-    else if (event.key === "/") document.querySelector("[data-search]").focus();
+    else if (event.key === "/") document.querySelector(".filters input").focus();
     else return;
     event.preventDefault();
   });
