@@ -12,9 +12,9 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.console import account, live
-from ipf.console.pages import message, overview
+from ipf.console.pages import codes, conflicts, dead_letters, jobs, message, overview, subscriptions, system
 from ipf.console.pages.messages import MESSAGES
-from ipf.console.pages.operations import LISTS
+from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
 from ipf.console.proxy import PASSED, admin_path, role_for
 from ipf.console.sessions import Role
 from ipf.console.web import Console, Route, answer, is_genuine_write, refuse, session_of
@@ -28,7 +28,13 @@ Open = Callable[[Console, Request], Awaitable[Answer]]
 AREAS: Mapping[str, Sequence[Route]] = {
     "": overview.ROUTES,
     "messages": (*MESSAGES.routes(), *message.ROUTES),
-    **{one.area: one.routes() for one in LISTS},
+    "dead-letters": dead_letters.ROUTES,
+    "conflicts": (*CONFLICTS.routes(), *conflicts.ROUTES),
+    "codes": (*CODES.routes(), *codes.ROUTES),
+    "jobs": (*JOBS.routes(), *jobs.ROUTES),
+    "subscriptions": subscriptions.ROUTES,
+    "system": system.ROUTES,
+    **{one.area: one.routes() for one in OTHERS},
     "sign-out": (Route("POST", "/", Role.VIEWER, account.end),),
     "preferences": (Route("POST", "/", Role.VIEWER, account.choose),),
 }

@@ -14,8 +14,30 @@ from ipf.console.pages.operations import LISTS
 from ipf.console.texts import LANGUAGES, language_of, texts
 
 CONSOLE = Path(__file__).resolve().parents[2] / "ipf/console"
-_KEY = re.compile(r"""t\(["']([a-z_]+\.[A-Za-z_]*[A-Za-z])["']""")
-_DYNAMIC = ("field.", "state.", "nav.", "list.none_", "problem.", "sign_in.", "message.", "app.theme_")
+_KEY = re.compile(r"""t(?:\.get)?\(["']([a-z_]+\.[A-Za-z_]*[A-Za-z])["']""")
+_DYNAMIC = (
+    "field.",
+    "state.",
+    "nav.",
+    "list.none_",
+    "problem.",
+    "sign_in.",
+    "message.",
+    "app.theme_",
+    "dead.",
+    "field.",
+    "state.",
+    "nav.",
+    "list.none_",
+    "problem.",
+    "sign_in.",
+    "message.",
+    "app.theme_",
+    "dead.",
+    "job.kind_",
+    "conflict.",
+    "subscription.",
+)
 """Sections with keys that are put together from a value."""
 
 

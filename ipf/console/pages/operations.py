@@ -14,6 +14,7 @@ JOBS = ListPage(
     (Column("id", Kind.NUMBER), Column("status", Kind.STATUS), Column("created_at", Kind.TIME),
      Column("done", Kind.NUMBER), Column("total", Kind.NUMBER), Column("tenant", shown=False)),
     (Filter("status", first=True), Filter("tenant")),
+    row="/jobs/{id}",
 )  # fmt: skip
 CODES = ListPage(
     "codes", "/admin/unmapped-codes",
@@ -22,6 +23,7 @@ CODES = ListPage(
      Column("first_seen", Kind.TIME, shown=False), Column("tenant", shown=False)),
     (Filter("source_system", first=True), Filter("code", first=True), Filter("status", ("open", "mapped"), first=True),
      Filter("concept_map"), Filter("tenant")),
+    row="/codes/{id}",
 )  # fmt: skip
 UNREAD = ListPage(
     "unread", "/admin/unread-fields",
@@ -36,6 +38,7 @@ CONFLICTS = ListPage(
      Column("status", Kind.STATUS), Column("what_to_do", Kind.LONG)),
     (Filter("status", ("open", "answered", "closed"), first=True), Filter("source_system", first=True),
      Filter("resource_type"), Filter("tenant")),
+    row="/conflicts/{id}",
 )  # fmt: skip
 AUDIT = ListPage(
     "audit", "/admin/audit",
@@ -46,4 +49,7 @@ AUDIT = ListPage(
      *map(Filter, ("interaction", "action", "outcome", "surface", "since", "until", "correlation_id", "tenant"))),
 )  # fmt: skip
 
-LISTS = (CONFLICTS, CODES, UNREAD, REJECTS, JOBS, AUDIT)
+OTHERS = (UNREAD, REJECTS, AUDIT)
+"""Lists without a page for a row."""
+
+LISTS = (CONFLICTS, CODES, JOBS, *OTHERS)
