@@ -31,6 +31,13 @@ POLICY = (
 )
 _HEADERS = (("Content-Security-Policy", POLICY), ("Cache-Control", "no-store"))
 _SAFE = ("GET", "HEAD")
+PLACES = {
+    "group_in": ("", "messages", "dead-letters", "rejects"),
+    "group_decide": ("conflicts", "codes", "unread"),
+    "group_out": ("subscriptions",),
+    "group_run": ("jobs", "audit", "system"),
+}
+"""The areas of the navigation, in groups; texts `nav.NAME`."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
 
 
@@ -124,6 +131,7 @@ def render(
         "session": session,
         "role": session.role if session else 0,
         "Role": Role,
+        "places": PLACES,
         "csrf": session.csrf if session else "",
         "area": request.path[0] if request.path else "",
         "is_sandbox": console.is_sandbox(),
