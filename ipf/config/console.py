@@ -29,6 +29,7 @@ class ConsoleSettings:
         "IPF_UI_BASE_URL", http_url, None, "address of the console in a browser; unset: as the browser addressed it"
     )
     admin_token: str | None = variable("IPF_ADMIN_AUTH_TOKEN", secret, None, "token of the admin API", secret=True)
+    scope: str = variable("IPF_UI_SCOPE", text, "openid profile email", "scopes of the sign-in; add those for /fhir")
     roles_claim: str = variable("IPF_UI_ROLES_CLAIM", text, "roles", "claim of the ID token with the roles")
     viewer_role: str = variable("IPF_UI_VIEWER_ROLE", text, "ipf-viewer", "role that may look")
     operator_role: str = variable("IPF_UI_OPERATOR_ROLE", text, "ipf-operator", "role that may also retry and decide")

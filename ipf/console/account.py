@@ -45,7 +45,7 @@ async def finish(console: Console, request: Request) -> Answer:
         return _problem(console, request, "sign_in.refused", problem.text, problem.rendering.http_status)
     if person.role is None:
         return _problem(console, request, "sign_in.no_role", person.name, 403)
-    session = console.sessions.begin(person.id, person.name, person.role, person.id_token)
+    session = console.sessions.begin(person.id, person.name, person.role, person.id_token, person.access_token)
     return _signed_in(console, request, session, target)
 
 

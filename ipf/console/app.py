@@ -12,7 +12,7 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.console import account, live
-from ipf.console.pages import codes, conflicts, dead_letters, jobs, message, overview, subscriptions, system
+from ipf.console.pages import browse, codes, conflicts, dead_letters, jobs, message, overview, subscriptions, system
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
 from ipf.console.proxy import PASSED, admin_path, role_for
@@ -28,6 +28,7 @@ Open = Callable[[Console, Request], Awaitable[Answer]]
 AREAS: Mapping[str, Sequence[Route]] = {
     "": overview.ROUTES,
     "messages": (*MESSAGES.routes(), *message.ROUTES),
+    "browse": browse.ROUTES,
     "dead-letters": dead_letters.ROUTES,
     "conflicts": (*CONFLICTS.routes(), *conflicts.ROUTES),
     "codes": (*CODES.routes(), *codes.ROUTES),

@@ -9,7 +9,7 @@ Source: interface specification "Operator UI".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -49,6 +49,15 @@ class Backend:
         """Send JSON on behalf of a person; the decoded body, None without one."""
         return decoded(await self.call(method, path, None, None if body is None else dumps(body), actor))
 
+    async def fhir(self, path: str, query: Sequence[tuple[str, str]], access_token: str) -> Any:
+        """GET from `/fhir` with a person's access token; the decoded body."""
+        headers = {"Accept": "application/fhir+json"}
+        if access_token:
+            headers["Authorization"] = f"Bearer {access_token}"
+        return decoded(
+            await self._request("GET", f"/fhir{path}" + (f"?{urlencode(query)}" if query else ""), None, headers)
+        )
+
     async def call(
         self,
         method: str,
@@ -68,8 +77,11 @@ class Backend:
             headers["Content-Type"] = content_type
         given = {name: value for name, value in (parameters or {}).items() if value not in (None, "")}
         query = f"?{urlencode(given)}" if given else ""
+        return await self._request(method, f"{path}{query}", body, headers)
+
+    async def _request(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         try:
-            return await self._service.request(method, f"{self._url}{path}{query}", body, headers)
+            return await self._service.request(method, f"{self._url}{target}", body, headers)
         except Problem as problem:
             raise BackendDown(problem.text) from None
 

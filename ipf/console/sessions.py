@@ -34,7 +34,8 @@ class Role(IntEnum):
 
 @dataclass(slots=True)
 class Session:
-    """One signed-in person in one browser.  `id_token`: for the logout at the provider; "" in the sandbox."""
+    """One signed-in person in one browser.  `id_token`: for the logout at the provider;
+    `access_token`: for `/fhir`; both "" in the sandbox."""
 
     id: str
     person: str
@@ -44,6 +45,7 @@ class Session:
     began: float
     used: float
     id_token: str = field(default="", repr=False)
+    access_token: str = field(default="", repr=False)
 
 
 class Sessions:
@@ -55,11 +57,11 @@ class Sessions:
         self._now = now
         self._known: dict[str, Session] = {}
 
-    def begin(self, person: str, name: str, role: Role, id_token: str = "") -> Session:
+    def begin(self, person: str, name: str, role: Role, id_token: str = "", access_token: str = "") -> Session:
         """A session with a new id: an id from before the sign-in is never taken over."""
         now = self._now()
         self._drop_old(now)
-        session = Session(token_urlsafe(32), person, name, role, token_urlsafe(32), now, now, id_token)
+        session = Session(token_urlsafe(32), person, name, role, token_urlsafe(32), now, now, id_token, access_token)
         self._known[session.id] = session
         return session
 

@@ -59,6 +59,7 @@ class Person:
     name: str
     role: Role | None
     id_token: str
+    access_token: str
 
 
 class SignIn:
@@ -93,7 +94,7 @@ class SignIn:
         challenge = urlsafe_b64encode(sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
         query = urlencode({
             "response_type": "code", "client_id": provider.client_id, "redirect_uri": redirect_uri,
-            "scope": "openid profile email", "state": pending.state, "nonce": pending.nonce,
+            "scope": self._settings.scope, "state": pending.state, "nonce": pending.nonce,
             "code_challenge": challenge, "code_challenge_method": "S256",
         })  # fmt: skip
         endpoint = _endpoint(document, "authorization_endpoint")
@@ -112,9 +113,9 @@ class SignIn:
         if parameters.get("iss", provider.issuer) != provider.issuer:  # RFC 9207
             raise _refused("the answer is from another provider")
         document = await self._discovered(provider)
-        token = await self._exchange(provider, document, parameters.get("code", ""), pending)
-        claims = self._verified(token, await self._keys(document), provider, pending.nonce)
-        return self._person(claims, token), pending.target
+        tokens = await self._exchange(provider, document, parameters.get("code", ""), pending)
+        claims = self._verified(tokens["id_token"], await self._keys(document), provider, pending.nonce)
+        return self._person(claims, tokens), pending.target
 
     async def logout_url(self, id_token: str, return_to: str) -> str | None:
         """The provider's page that ends its session; None when it has none."""
@@ -159,8 +160,10 @@ class SignIn:
             raise Problem(Category.UPSTREAM, f"the identity provider answered {reply.status} to {url}")
         return body
 
-    async def _exchange(self, provider: Oidc, document: Mapping[str, Any], code: str, pending: Pending) -> str:
-        """The ID token for a code."""
+    async def _exchange(
+        self, provider: Oidc, document: Mapping[str, Any], code: str, pending: Pending
+    ) -> dict[str, str]:
+        """The tokens for a code."""
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": pending.redirect_uri,
             "code_verifier": pending.verifier,
@@ -176,10 +179,10 @@ class SignIn:
             "POST", _endpoint(document, "token_endpoint"), urlencode(form).encode(), headers
         )
         body = loads(reply.body) if reply.status == 200 else {}
-        token = body.get("id_token") if isinstance(body, dict) else None
-        if not isinstance(token, str):
+        if not isinstance(body, dict) or not isinstance(body.get("id_token"), str):
             raise _refused(f"the provider gave no ID token (status {reply.status})")
-        return token
+        access = body.get("access_token")
+        return {"id_token": body["id_token"], "access_token": access if isinstance(access, str) else ""}
 
     def _verified(self, token: str, keys: KeySet, provider: Oidc, nonce: str) -> dict[str, Any]:
         """The claims of an ID token.  Problem FORBIDDEN."""
@@ -200,11 +203,11 @@ class SignIn:
             raise _refused("the ID token is not of this sign-in")
         return claims
 
-    def _person(self, claims: Mapping[str, Any], id_token: str) -> Person:
+    def _person(self, claims: Mapping[str, Any], tokens: Mapping[str, str]) -> Person:
         names = (claims.get(name) for name in ("name", "preferred_username", "email", "sub"))
         shown = next(str(name) for name in names if isinstance(name, str) and name)
         role = role_of(roles_in(claims, self._settings), self._settings)
-        return Person(str(claims["sub"]), shown[:100], role, id_token)
+        return Person(str(claims["sub"]), shown[:100], role, tokens["id_token"], tokens["access_token"])
 
 
 def roles_in(claims: Mapping[str, Any], settings: ConsoleSettings) -> Iterator[str]:

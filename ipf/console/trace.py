@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipf.console.elements import leaves
+
 _PLACE = re.compile(r"([A-Z][A-Z0-9]{2}(?:\[\d+\])?-\d+)")
 _DELIMITERS = ("MSH", "FHS", "BHS")
 
@@ -119,7 +121,7 @@ def _rules(steps: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], _Rule]:
 def _entry(number: int, entry: Mapping[str, Any], rules: Mapping[tuple[int, str], _Rule]) -> Entry:
     resource, request = entry.get("resource") or {}, entry.get("request") or {}
     made = Entry(str(resource.get("resourceType", "")), f"{request.get('method', '')} {request.get('url', '')}".strip())
-    for path, value in _leaves(resource, ""):
+    for path, value in leaves(resource):
         if path != "resourceType":
             places, rule = _rule_of(number, path, rules)
             made.elements.append(Element(path, value, places, rule))
@@ -133,12 +135,3 @@ def _rule_of(number: int, path: str, rules: Mapping[tuple[int, str], _Rule]) -> 
             return rules[number, path]
         path = path.rpartition(".")[0] if "." in path else ""
     return (), ""
-
-
-def _leaves(value: Any, path: str) -> Sequence[tuple[str, str]]:
-    """Path and text of each primitive below a value."""
-    if isinstance(value, dict):
-        return [leaf for name, one in value.items() for leaf in _leaves(one, f"{path}.{name}" if path else name)]
-    if isinstance(value, list):
-        return [leaf for number, one in enumerate(value) for leaf in _leaves(one, f"{path}[{number}]")]
-    return [(path, "true" if value is True else "false" if value is False else str(value))]

@@ -9,7 +9,7 @@ Source: interface specification "Operator UI"; https://www.w3.org/TR/CSP3/
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -34,7 +34,7 @@ _SAFE = ("GET", "HEAD")
 PLACES = {
     "group_in": ("", "messages", "dead-letters", "rejects"),
     "group_decide": ("conflicts", "codes", "unread"),
-    "group_out": ("subscriptions",),
+    "group_out": ("browse", "subscriptions"),
     "group_run": ("jobs", "audit", "system"),
 }
 """The areas of the navigation, in groups; texts `nav.NAME`."""
@@ -91,6 +91,14 @@ class View:
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
         return await self.console.backend.send(method, path, body, self.session.person)
+
+    async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
+        """GET from the FHIR API of the engine, with the access token of the person."""
+        return await self.console.backend.fhir(path, query, self.session.access_token)
+
+    def address(self, path: str, query: Sequence[tuple[str, str]]) -> str:
+        """A URL of the console."""
+        return f"{path}?{urlencode(query)}" if query else path
 
     def page(self, template: str, status: int = 200, **values: Any) -> Answer:
         """A page of the console."""

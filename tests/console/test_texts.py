@@ -34,6 +34,7 @@ _DYNAMIC = (
     "message.",
     "app.theme_",
     "dead.",
+    "browse.",
     "trace.kind_",
     "job.kind_",
     "conflict.",
