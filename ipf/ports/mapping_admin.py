@@ -21,3 +21,16 @@ class MappingAdmin(Protocol):
 
     async def trace(self, message_id: int) -> Json:
         """Map a stored message with a trace; stores nothing.  Problem NOT_FOUND, or the Problem of the mapping."""
+
+
+class MapWorkbench(Protocol):
+    """Trials of maps that are not installed; nothing is stored."""
+
+    async def source(self, canonical: str) -> Json:
+        """The text of an installed map.  Problem NOT_FOUND."""
+
+    async def attempt(self, text: str | None, raw: bytes | None, message_id: int | None) -> Json:
+        """The result and trace of a map (None: the installed one) for a message, or the mistake with its place."""
+
+    async def compare(self, text: str, message_type: str, limit: int) -> Json:
+        """How its results for the newest messages of a type differ from those of the installed map."""

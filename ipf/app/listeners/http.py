@@ -33,6 +33,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.service import MappingAdminService, as_claimed
 from ipf.pipeline.maintenance.audit_feed import AuditFeed
+from ipf.mapping.library.workbench import Workbench
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import SYSTEM, Answer, Handler, Request, WebsocketHub
@@ -67,6 +68,7 @@ from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin import unread as admin_unread
+from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.klein_app import Routes
@@ -222,6 +224,7 @@ def _admin(
         audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
+        admin_workbench.routes(Workbench(parts.installation, stores.inbox, run_in_thread, now)),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),

@@ -240,6 +240,13 @@ class Library:
         """A library of these and other maps, which take precedence; compiled on demand, without message types."""
         return Library(self.maps.with_more(maps), {}, self.environment)
 
+    def with_candidate(self, content: StructureMap) -> Library:
+        """A library in which this map replaces the one with its canonical, and takes its message types."""
+        types = self._types | dict.fromkeys(types_of(content), content.url)
+        made = Library(self.maps.with_more([content]), types, self.environment, compiled=False, generic=self._generic)
+        made.packages, made.definitions = self.packages, self.definitions
+        return made
+
     def with_profile(
         self, maps: Iterable[StructureMap], types: Mapping[str, str], concept_maps: Iterable[Mapping[str, Any]]
     ) -> Library:
