@@ -12,7 +12,18 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.console import account, live
-from ipf.console.pages import browse, codes, conflicts, dead_letters, jobs, message, overview, subscriptions, system
+from ipf.console.pages import (
+    browse,
+    codes,
+    conflicts,
+    dead_letters,
+    jobs,
+    message,
+    overview,
+    subscriptions,
+    system,
+    workbench,
+)
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
 from ipf.console.proxy import PASSED, admin_path, role_for
@@ -35,6 +46,7 @@ AREAS: Mapping[str, Sequence[Route]] = {
     "jobs": (*JOBS.routes(), *jobs.ROUTES),
     "subscriptions": subscriptions.ROUTES,
     "system": system.ROUTES,
+    "workbench": workbench.ROUTES,
     **{one.area: one.routes() for one in OTHERS},
     "sign-out": (Route("POST", "/", Role.VIEWER, account.end),),
     "preferences": (Route("POST", "/", Role.VIEWER, account.choose),),

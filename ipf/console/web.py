@@ -33,7 +33,7 @@ _HEADERS = (("Content-Security-Policy", POLICY), ("Cache-Control", "no-store"))
 _SAFE = ("GET", "HEAD")
 PLACES = {
     "group_in": ("", "messages", "dead-letters", "rejects"),
-    "group_decide": ("conflicts", "codes", "unread"),
+    "group_decide": ("conflicts", "codes", "unread", "workbench"),
     "group_out": ("browse", "subscriptions"),
     "group_run": ("jobs", "audit", "system"),
 }

@@ -1,6 +1,6 @@
 // A trace side by side: a click on a field marks the elements that come from it, a click on an element its fields and rule.
 "use strict";
-(() => {
+window.ipfTrace = () => {
   const left = document.getElementById("left"), right = document.getElementById("right"), rule = document.getElementById("rule");
   if (!left) return;
   const fields = new Map([...left.querySelectorAll(".field")].map((one) => [one.dataset.place, one]));
@@ -27,4 +27,5 @@
     mark(element.dataset.places.split(" ").map((place) => fields.get(place)).filter(Boolean));
     rule.textContent = element.dataset.rule || rule.dataset.empty;
   });
-})();
+};
+window.ipfTrace();
