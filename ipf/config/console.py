@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ipf.config.parsers import http_url, integer, one_of, secret, text
-from ipf.config.settings import Variable, variable
+from ipf.config.variables import Variable, variable
 
 OIDC = ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
 

@@ -32,8 +32,8 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.service import MappingAdminService, as_claimed
-from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.mapping.library.workbench import Workbench
+from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import SYSTEM, Answer, Handler, Request, WebsocketHub
