@@ -20,7 +20,7 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"X-Content-Type-Options", b"nosniff"),
     (b"Cache-Control", b"no-store"),
     (b"Content-Security-Policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
-    (b"Referrer-Policy", b"no-referrer"),
+    (b"Referrer-Policy", b"same-origin"),  # no-referrer makes browsers send `Origin: null` with forms
 )
 SINGLE_HEADERS = frozenset(name.lower().decode() for name, _ in SECURITY_HEADERS)
 """An answer has one of each: its own value replaces the value above."""
