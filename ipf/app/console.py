@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
-from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
 
 from ipf.app.listeners.endpoints import bound
+from ipf.app.listeners.names import machine_names
 from ipf.config.console import ConsoleSettings, oidc
 from ipf.console.app import mounts
 from ipf.console.backend import Backend
@@ -25,7 +25,10 @@ from ipf.console.static import StaticFiles
 from ipf.console.web import Console
 from ipf.errors import Category, Problem
 from ipf.wire.client.remote_service import RemoteService
+from ipf.wire.http.limits import HttpLimits
+from ipf.wire.http.origin import OwnNames
 from ipf.wire.http.site import site
+from ipf.wire.tls import server_endpoint
 
 log = Logger(namespace="ipf.app.console")
 
@@ -55,13 +58,20 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     )
     hub = LiveHub(partial(live_state, console.backend), reactor)
     stack.callback(hub.close)
-    await _listen(endpoint, site(mounts(console, hub)), reactor, stack)
+    limits = HttpLimits(names=own_names(settings, is_sandbox=console.is_sandbox()))
+    await _listen(endpoint, site(mounts(console, hub), limits=limits), reactor, stack)
     log.info("event=started console at {endpoint}, engine at {engine}", endpoint=endpoint, engine=settings.engine_url)
+
+
+def own_names(settings: ConsoleSettings, *, is_sandbox: bool) -> OwnNames:
+    """For which names the console answers (`wire/http/origin.py` says why): a sandbox for its own."""
+    urls = () if settings.base_url is None else (settings.base_url,)
+    return OwnNames(machine_names(*urls) if is_sandbox else None, (), urls)
 
 
 async def _listen(endpoint: str, factory: Any, reactor: Any, stack: AsyncExitStack) -> None:
     try:
-        port = await serverFromString(reactor, endpoint).listen(factory)
+        port = await server_endpoint(reactor, endpoint).listen(factory)
     except Exception as failed:
         raise Problem(Category.UNAVAILABLE, f"{endpoint} cannot be opened: {failed}", "IPF_UI_LISTEN") from None
     stack.push_async_callback(_stop, port)

@@ -17,8 +17,11 @@ def own_names(settings: Settings, address: Any, needs_token: bool) -> OwnNames:
     needs it.
     """
     is_open_on_loopback = is_loopback(getattr(address, "host", "")) and not needs_token
-    hosts = None
-    if settings.hosts or is_open_on_loopback:
-        machine = socket.gethostname()
-        hosts = names_in((*settings.hosts, settings.base_url, machine, machine.partition(".")[0]))
+    hosts = machine_names(*settings.hosts, settings.base_url) if settings.hosts or is_open_on_loopback else None
     return OwnNames(hosts, settings.cors_origins, (settings.base_url,))
+
+
+def machine_names(*more: str) -> frozenset[str]:
+    """The names of this machine, and the hosts of more names or URLs."""
+    machine = socket.gethostname()
+    return names_in((*more, machine, machine.partition(".")[0]))
