@@ -57,7 +57,7 @@ LAYERS = {
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"library"}],
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance"}],
-    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}],
+    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],
 }
 """The sub-packages of each package from the lowest layer up.  A sub-package imports only those of lower layers."""

@@ -57,7 +57,11 @@ class SigningKey:
     def signed(self, link: Link, at: str, reason: str, before: str | None = None) -> Head:
         """The head of a chain that ends with `link`."""
         head = Head(link.tenant, link.surface, link.day, link.number, link.hash, at, reason, before, self.id, "")
-        return head._replace(signature=self._key.sign(_statement(head)).hex())
+        return head._replace(signature=self.sign(_statement(head)))
+
+    def sign(self, statement: bytes) -> str:
+        """The signature of a statement, which begins with what it is about and NUL."""
+        return self._key.sign(statement).hex()
 
 
 def new_private_key() -> str:
@@ -89,11 +93,16 @@ def read_public_pem(pem: str) -> str:
 
 def is_signed(head: Head, public_key: str) -> bool:
     """Whether this key made the signature."""
+    return is_signature(head.signature, _statement(head), public_key)
+
+
+def is_signature(digits: str, statement: bytes, public_key: str) -> bool:
+    """Whether this key signed the statement."""
     try:
-        signature = bytes.fromhex(head.signature)
-        if signature.hex() != head.signature:  # digits are lower case: each text has one form
+        signature = bytes.fromhex(digits)
+        if signature.hex() != digits:  # digits are lower case: each text has one form
             return False
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(signature, _statement(head))
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(signature, statement)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -15,6 +15,7 @@ from ipf import __version__
 from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import AuditObservers, open_audit
 from ipf.app.listeners.endpoints import HTTP, Listeners, bound, is_protected
+from ipf.app.listeners.erasure import erasure_admin
 from ipf.app.listeners.identity import identity_admin
 from ipf.app.listeners.metrics import open_metrics
 from ipf.app.listeners.names import own_names
@@ -229,6 +230,7 @@ def _admin(
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),
         merges,
+        erasure_admin(settings, stores, _actor(settings)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
     return admin.resource(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.wire.admin import identity_schema
+from ipf.wire.admin import erasure_schema, identity_schema
 from ipf.wire.admin import profiles_schema as admin_profiles_schema
 from ipf.wire.admin.schemas import COUNT, STATES, TEXT, Schema, ref, schemas
 
@@ -50,13 +50,17 @@ def document(version: str) -> Schema:
         | _bulk_paths()
         | _code_paths()
         | _identity_paths()
+        | _erasure_paths()
         | _unread_paths()
         | _subscription_paths()
         | _profile_paths()
         | _other_paths(),
         "components": {
             "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas() | admin_profiles_schema.schemas() | identity_schema.schemas(),
+            "schemas": schemas()
+            | admin_profiles_schema.schemas()
+            | identity_schema.schemas()
+            | erasure_schema.schemas(),
         },
     }
 
@@ -200,6 +204,19 @@ def _identity_paths() -> Schema:
                 body="PatientUnmergeRequest", conflict=_refused("others keep changing the same resources", "Error"),
             )
         },
+    }  # fmt: skip
+
+
+def _erasure_paths() -> Schema:
+    return {
+        "/admin/patients/{id}/forget": {
+            "post": _operation(
+                "forgetPatient", "Erase a patient, or show what an erasure would remove", "Erasure",
+                [_path("id", TEXT), _TENANT], "404", body="ErasureRequest",
+                conflict=_refused("something is in the way, or changed since the dry run", "Error"),
+            )
+        },
+        "/admin/erasures": {"get": _page("listErasures", "Receipts of erasures", "ErasureReceiptList", _TENANT)},
     }  # fmt: skip
 
 

@@ -64,6 +64,7 @@ USE_NO_TENANT = {
 }
 # Modules that work on the inbox database, which has no row-level security.
 INBOX = {
+    "erasure/messages",
     "inbox/conflicts",
     "inbox/unread_fields",
     "inbox/inbox",

@@ -1,0 +1,43 @@
+"""Erasure of patients by operators, over both databases, with the key of the audit trail."""
+
+from __future__ import annotations
+
+from ipf.app.runtime.process import now
+from ipf.app.runtime.stores import OpenedStores
+from ipf.app.stages.audit_chain import signing_key
+from ipf.config.settings import Settings
+from ipf.pipeline.maintenance.erasure import Erasure, ErasureRequest
+from ipf.ports.erasure import ErasureReceipt
+from ipf.store.audit.chain import PostgresAuditChain
+from ipf.store.erasure.messages import PostgresMessageErasure
+from ipf.store.erasure.resources import PostgresErasureStore
+from ipf.wire.admin.erasure import ErasureAdmin, Forget, Preview
+
+
+def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> ErasureAdmin:
+    """The erasures of the admin API.  `actor`: named in receipts."""
+    key = signing_key(settings)
+    erasure = Erasure(
+        PostgresErasureStore(stores.fhir_database), PostgresMessageErasure(stores.inbox_database), key, now
+    )
+
+    async def preview(wanted: Forget) -> Preview:
+        plan = await erasure.plan(_request(wanted))
+        found = plan.found
+        return Preview(
+            plan.counts, plan.refused, sorted(found.shared), sorted(found.uncertain), sorted(found.busy),
+            plan.held_back, plan.confirm,
+        )  # fmt: skip
+
+    async def forget(wanted: Forget) -> ErasureReceipt:
+        if key is not None:  # the audit trail publishes it, too, unless it is disabled
+            await PostgresAuditChain(stores.fhir_database).add_key(key.id, key.public_key)
+        return await erasure.forget(_request(wanted))
+
+    def _request(wanted: Forget) -> ErasureRequest:
+        return ErasureRequest(
+            wanted.tenant, wanted.id, actor, wanted.reason, wanted.confirm, wanted.shared_messages == "remove",
+            wanted.uncertain_messages,
+        )  # fmt: skip
+
+    return ErasureAdmin(preview, forget, erasure.receipts)

@@ -1,0 +1,125 @@
+"""`ports.erasure.MessageErasure` on PostgreSQL (the inbox database).
+
+The search reads all payloads in ranges of ids: the word index lags behind and omits long texts.  The trigger of
+`message_bodies` removes the words of a removed message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipf.errors import Category, Problem
+from ipf.ports.erasure import MessageErasure, StoredMessage, StoredReject
+from ipf.store.postgres.database import Database, Row, Session
+from ipf.store.postgres.quoting import array, bigints, literal
+
+RANGE = 5_000  # ids of one statement
+_MESSAGE = "b.id, b.correlation_id::text, s.status::text, b.charset, b.raw_message"
+_FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id"
+_REMOVALS = (
+    "DELETE FROM unmapped_messages WHERE message_id = ANY ({ids})",
+    "DELETE FROM identity_conflicts WHERE message_id = ANY ({ids})",
+    "DELETE FROM admin_job_messages WHERE message_id = ANY ({ids})",
+    "UPDATE unread_fields SET message_id = 0 WHERE message_id = ANY ({ids})",
+    "DELETE FROM message_states WHERE id = ANY ({ids}) OR original_id = ANY ({ids})",
+    "DELETE FROM message_bodies WHERE id = ANY ({ids})",
+    "DELETE FROM rejects WHERE id = ANY ({rejects})",
+    """DELETE FROM admin_jobs j WHERE j.status NOT IN ('requested', 'running')
+       AND EXISTS (SELECT FROM unnest({values}) x WHERE strpos(j.selection, x) > 0)""",
+)
+
+
+class PostgresMessageErasure:
+    """`ports.erasure.MessageErasure`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def by_correlation(self, tenant: str, correlation_ids: Sequence[str]) -> Sequence[StoredMessage]:
+        """See `MessageErasure.by_correlation`."""
+        ids = f"{literal(array(correlation_ids))}::uuid[]"
+        rows = await self._database.many(
+            f"SELECT {_MESSAGE} {_FROM} WHERE b.tenant = {literal(tenant)} AND b.correlation_id = ANY ({ids})"
+        )
+        return [_message(row) for row in rows]
+
+    async def containing(self, tenant: str, values: frozenset[str]) -> Sequence[StoredMessage]:
+        """See `MessageErasure.containing`."""
+        needles = await self._needles(values, "message_bodies")
+        rows = []
+        for after in await self._ranges("message_bodies") if needles else ():
+            rows += await self._database.many(
+                f"SELECT {_MESSAGE} {_FROM} WHERE b.tenant = {literal(tenant)} AND b.id > {after}"
+                f" AND b.id <= {after + RANGE} AND ({_has('b.raw_message', needles)})"
+            )
+        return [_message(row) for row in rows]
+
+    async def rejects(self, tenant: str, values: frozenset[str]) -> Sequence[StoredReject]:
+        """See `MessageErasure.rejects`."""
+        needles = await self._needles(values, None)
+        rows = []
+        for after in await self._ranges("rejects") if needles else ():
+            rows += await self._database.many(
+                f"SELECT id, raw FROM rejects WHERE tenant = {literal(tenant)} AND id > {after}"
+                f" AND id <= {after + RANGE} AND ({_has('raw', needles)})"
+            )
+        return [StoredReject(row[0], bytes(row[1])) for row in rows]
+
+    async def conversions(self, ids: Sequence[int]) -> int:
+        """See `MessageErasure.conversions`."""
+        sql = (
+            f"SELECT count(*) FROM message_states WHERE original_id IS NOT NULL AND original_id = ANY ({bigints(ids)})"
+        )
+        return int((await self._database.one(sql))[0])
+
+    async def remove(self, tenant: str, ids: Sequence[int], rejects: Sequence[int], values: frozenset[str]) -> None:
+        """See `MessageErasure.remove`."""
+        known = bigints(ids)
+
+        async def work(session: Session) -> None:
+            rows = await session.many(
+                f"SELECT id, status::text FROM message_states WHERE id = ANY ({known})"
+                f" OR (original_id IS NOT NULL AND original_id = ANY ({known})) ORDER BY id FOR UPDATE"
+            )
+            if any(status == "TRANSFORMING" for _, status in rows):
+                raise Problem(Category.CONFLICT, "a message of the patient is being converted: repeat in a moment")
+            if not set(ids) <= {int(row[0]) for row in rows}:
+                raise Problem(Category.CONFLICT, "a message of the patient is gone: begin with a dry run again")
+            texts = "ARRAY[" + ",".join(literal(value) for value in sorted(values)) + "]::text[]"
+            for statement in _REMOVALS:
+                await session.many(statement.format(ids=known, rejects=bigints(rejects), values=texts))
+
+        await self._database.transact(work)
+
+    async def _ranges(self, table: str) -> Sequence[int]:
+        """The starts of ranges of ids."""
+        first, last = await self._database.one(f"SELECT coalesce(min(id), 0), coalesce(max(id), -1) FROM {table}")
+        return range(int(first) - 1, int(last), RANGE)
+
+    async def _needles(self, values: frozenset[str], table: str | None) -> list[bytes]:
+        """The values in each character set that occurs."""
+        charsets = {"utf-8", "latin-1"}
+        if table is not None:
+            charsets |= {row[0] for row in await self._database.many(f"SELECT DISTINCT charset FROM {table}")}
+        return sorted({encoded for value in values for one in charsets if (encoded := _encoded(value, one))})
+
+
+def _message(row: Row) -> StoredMessage:
+    id_, correlation_id, status, charset, raw = row
+    return StoredMessage(id_, correlation_id, status, charset, bytes(raw))
+
+
+def _encoded(value: str, charset: str) -> bytes:
+    """The bytes of a value, without a byte order mark; empty when the character set does not have it."""
+    try:
+        encoded = value.encode(charset)
+    except (UnicodeEncodeError, LookupError):
+        return b""
+    return encoded[2:] if encoded[:2] in (b"\xff\xfe", b"\xfe\xff") else encoded
+
+
+def _has(column: str, needles: Sequence[bytes]) -> str:
+    return " OR ".join(f"position({literal(needle)}::bytea IN {column}) > 0" for needle in needles)
+
+
+_: type[MessageErasure] = PostgresMessageErasure
