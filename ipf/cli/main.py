@@ -18,7 +18,19 @@ from twisted.internet.task import react
 from twisted.python.failure import Failure
 
 import ipf
-from ipf.cli import audit, bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
+from ipf.cli import (
+    audit,
+    bulk,
+    configuration,
+    doctor,
+    erasure,
+    identity,
+    merges,
+    messages,
+    profiles,
+    sending,
+    subscriptions,
+)
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
 
@@ -109,6 +121,7 @@ profiles.register(cli, command)
 bulk.register(cli, command)
 identity.register(cli, command)
 merges.register(cli, command)
+erasure.register(cli, command)
 doctor.register(cli, command)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipf.config.parsers import boolean, labels, words
+from ipf.config.parsers import boolean, labels, patients, words
 from ipf.config.variables import variable
 
 
@@ -27,4 +27,7 @@ class AccessSettings:
         words,
         (),
         "client ids that labels and Consents do not limit, such as a feed or a backup",
+    )
+    legal_holds: tuple[str, ...] = variable(
+        "IPF_LEGAL_HOLDS", patients, (), "patients who must not be erased: Patient/1, or tenant:Patient/1"
     )

@@ -121,6 +121,17 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(value.replace(",", " ").split())
 
 
+_PATIENT = re.compile(r"([^\s:,/]+:)?Patient/[A-Za-z0-9\-.]{1,64}")
+
+
+def patients(value: str) -> tuple[str, ...]:
+    """Patients, within a tenant or in all of them: Patient/1, or tenant:Patient/1."""
+    found = words(value)
+    if not all(_PATIENT.fullmatch(one) for one in found):
+        raise ValueError("expected patients such as Patient/1 or tenant:Patient/1, several separated by spaces")
+    return found
+
+
 _LABEL = re.compile(r"[ULMNRV]|[^\s|,]+\|[^\s|,]+")
 
 

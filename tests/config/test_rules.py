@@ -170,6 +170,11 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("maybe", "expected engine,mapping,fhir: this version does not offer it yet", ("IPF_ROLES",)),
     ("maybe", "expected a number from 0 to 2147483647 seconds", ("IPF_AUTH_SKEW_SECONDS",)),
     ("maybe", "expected labels such as R or https://hospital.example/labels|VIP", ("IPF_ACCESS_LABELS",)),
+    (
+        "maybe",
+        "expected patients such as Patient/1 or tenant:Patient/1, several separated by spaces",
+        ("IPF_LEGAL_HOLDS",),
+    ),
     ("maybe", "expected one of disabled, enabled", ("SUBSCRIPTION_SERVICE_MULTITENANCY",)),
     ("maybe", "expected a whole number from 1 to 36500 days", ("SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS",)),
     ("maybe", "expected a whole number from 100 to 2147483647", ("IPF_AUDIT_QUEUE",)),

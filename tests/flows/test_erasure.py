@@ -11,8 +11,10 @@ from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
+from tests.flows.test_cli import ipfctl
 from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
+from tests.wire.admin.operators import check
 
 MARKED = "zwmark"
 HIS, OTHER = ("zwmark77", "Zwmarkname^Zwmarkfirst"), ("P2", "Hansen^Kari")
@@ -95,7 +97,11 @@ class ErasureFlow(TestCase):
             await self._asked(service, patient, 404, {})
             _, page = await asyncio.to_thread(service.get, "/admin/erasures")
             self.assertEqual([one["id"] for one in page["items"]], [done["receipt"]["id"]])
+            own = "SELECT count(*), count(*) FILTER (WHERE strpos(lower(a::text), 'zwmark') > 0)"
+            audited = scenario.sql("fhir", f"{own} FROM audit_records a WHERE interaction = 'forget'")
+            self.assertEqual((int(audited[0][0]) > 0, audited[0][1]), (True, "0"))
             await self._still_works(scenario)
+            await self._by_command(scenario)
 
     async def _fill(self, scenario: Scenario) -> None:
         port = scenario.service.mllp_port
@@ -121,6 +127,22 @@ class ErasureFlow(TestCase):
         )
         self.assertEqual(status, 202)
         await self._until(scenario, "fhir", "SELECT count(*) FROM export_jobs WHERE status = 'done'", "1")
+
+    async def _by_command(self, scenario: Scenario) -> None:
+        """The other patient, by ipfctl: without a reason nothing is changed."""
+        await self._until(scenario, "ipf", "SELECT count(*) FROM message_states WHERE status = 'TRANSFORMING'", "0")
+        behind = "SELECT count(*) FROM subscription_states WHERE delivered_number < last_event_number"
+        await self._until(scenario, "fhir", behind, "0")
+        base = scenario.service.base_url
+        _, found = await asyncio.to_thread(scenario.service.get, "/fhir/Patient?identifier=P2")
+        patient = f"Patient/{found['entry'][0]['resource']['id']}"
+        ended, said = await ipfctl(base, "forget", patient)
+        self.assertEqual((ended, "messages 5" in said), (0, True), said)
+        ended, said = await ipfctl(base, "forget", patient, "--reason", "asked for", "--yes")
+        self.assertEqual((ended, "is erased" in said), (0, True), said)
+        self.assertEqual(scenario.sql("ipf", "SELECT count(*) FROM message_bodies"), [["0"]])
+        ended, said = await ipfctl(base, "forget", patient)
+        self.assertEqual((ended, "nothing is stored" in said), (1, True), said)
 
     async def _until(self, scenario: Scenario, database: str, query: str, wanted: str) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -148,6 +170,7 @@ class ErasureFlow(TestCase):
     async def _asked(self, service: Any, patient: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
         found, shown = await asyncio.to_thread(service.request, "POST", f"/admin/patients/{patient}/forget", body)
         self.assertEqual(found, status, shown)
+        check("POST", f"/admin/patients/{patient}/forget", status, shown)
         return dict(shown)
 
     def _remains(self, scenario: Scenario, marks: list[str]) -> dict[str, int]:

@@ -17,9 +17,8 @@ from ipf.wire.admin.erasure import ErasureAdmin, Forget, Preview
 def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> ErasureAdmin:
     """The erasures of the admin API.  `actor`: named in receipts."""
     key = signing_key(settings)
-    erasure = Erasure(
-        PostgresErasureStore(stores.fhir_database), PostgresMessageErasure(stores.inbox_database), key, now
-    )
+    fhir, inbox = PostgresErasureStore(stores.fhir_database), PostgresMessageErasure(stores.inbox_database)
+    erasure = Erasure(fhir, inbox, key, now, frozenset(settings.legal_holds))
 
     async def preview(wanted: Forget) -> Preview:
         plan = await erasure.plan(_request(wanted))

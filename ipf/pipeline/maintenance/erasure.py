@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ipf.errors import Category, Problem
@@ -86,17 +86,31 @@ class ErasureRequest:
 
 
 class Erasure:
-    """`plan` changes nothing; `forget` removes.  `key` None: there is no key for receipts, and nothing is removed."""
+    """`plan` changes nothing; `forget` removes.  `key` None: there is no key for receipts, and nothing is removed.
 
-    def __init__(self, fhir: ErasureStore, inbox: MessageErasure, key: SigningKey | None, now: Clock) -> None:
+    `holds`: patients who must not be erased, as Patient/1 (in every tenant) or tenant:Patient/1.
+    """
+
+    def __init__(
+        self,
+        fhir: ErasureStore,
+        inbox: MessageErasure,
+        key: SigningKey | None,
+        now: Clock,
+        holds: Collection[str] = (),
+    ) -> None:
         self._fhir = fhir
+        self._holds = holds
         self._inbox = inbox
         self._key = key
         self._now = now
 
     async def plan(self, wanted: ErasureRequest) -> ErasurePlan:
-        """What `forget` would remove.  Problem NOT_FOUND when nothing mentions the Patient."""
+        """What `forget` would remove.  Problem NOT_FOUND when nothing mentions the Patient, CONFLICT for a hold."""
         began, reference = self._now(), f"Patient/{wanted.id}"
+        for hold in (reference, f"{wanted.tenant}:{reference}"):
+            if hold in self._holds:
+                raise Problem(Category.CONFLICT, f"IPF_LEGAL_HOLDS has {hold}: the patient must not be erased")
         own, refused = await self._resources(wanted.tenant, reference)
         if not own and not refused:
             raise Problem(Category.NOT_FOUND, f"nothing is stored about {reference}")

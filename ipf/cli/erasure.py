@@ -1,0 +1,70 @@
+"""The command that forgets a patient: dry run, question, removal, receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ipf.cli.api import Api
+from ipf.cli.output import Output
+from ipf.fhir.model.json import dumps
+
+Register = Callable[[Callable[..., Any]], Callable[..., None]]
+
+
+def register(cli: click.Group, command: Register) -> None:
+    """Put the command of this module under `cli`."""
+    decorated = command(forget)
+    for decorate in reversed(
+        (
+            click.argument("patient"),
+            click.option("--tenant", help="Tenant of the Patient."),
+            click.option("--reason", help="Why; it stays in the receipt, so without a name."),
+            click.option("--shared-messages", type=click.Choice(["remove"]), help="Messages about others, too."),
+            click.option("--uncertain-messages", type=click.Choice(["keep", "remove"]), help="Only the number fits."),
+            click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+        )
+    ):
+        decorated = decorate(decorated)
+    cli.command("forget")(decorated)
+
+
+async def forget(
+    api: Api, output: Output, patient: str, tenant: str | None, reason: str | None, shared_messages: str | None,
+    uncertain_messages: str | None, yes: bool,
+) -> bool:  # fmt: skip
+    """Erase PATIENT (Patient/x): show what it removes, ask, remove, print the receipt.
+
+    Without --reason only the dry run.
+    """
+    path = f"/admin/patients/{patient.removeprefix('Patient/')}/forget"
+    chosen = {"shared_messages": shared_messages, "uncertain_messages": uncertain_messages}
+    body: dict[str, Any] = {name: value for name, value in chosen.items() if value}
+    shown = await api.call("POST", path, {"tenant": tenant}, dumps(body))
+    obstacles = {name: found for name, found in shown["in_the_way"].items() if found and not chosen.get(name)}
+    if not reason or obstacles:
+        if not output.data(shown):
+            _show(output, shown, obstacles)
+        return not obstacles
+    if not yes:
+        _show(output, shown, obstacles)
+        click.confirm(f"Erase {shown['patient']} permanently?", abort=True, err=True)
+    body |= {"dry_run": False, "reason": reason, "confirm": shown["confirm"]}
+    done = await api.call("POST", path, {"tenant": tenant}, dumps(body))
+    if not output.data(done):
+        output.say(f"{shown['patient']} is erased; the receipt:")
+        output.record(done["receipt"])
+    return True
+
+
+def _show(output: Output, shown: dict[str, Any], obstacles: dict[str, Any]) -> None:
+    output.say(f"{shown['patient']}: an erasure removes")
+    for name, count in shown["counts"].items():
+        output.say(f"  {name} {count}")
+    output.say("and keeps")
+    for name, why in shown["kept"].items():
+        output.say(f"  {name}: {why}")
+    for name, found in obstacles.items():
+        output.say(f"in the way: {name} {', '.join(map(str, found))}")
