@@ -25,6 +25,7 @@ from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
+from ipf.wire.admin.erasure import ErasureAdmin
 from ipf.wire.admin.identity import IdentityAdmin
 from ipf.wire.admin.patient_merges import PatientMergeAdmin
 from ipf.wire.admin.routes import Operations
@@ -333,6 +334,7 @@ class OpenApiTest(TestCase):
             operations, admin_audit.routes(fake), audit_export.routes(fake, fake), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
+            ErasureAdmin(fake, fake, fake),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
