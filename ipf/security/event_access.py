@@ -122,18 +122,18 @@ def _updated(resource: Json, otherwise: datetime) -> datetime:
 def numbered_from(caller: Caller, writers: Sequence[Writer]) -> int | None:
     """The number before the first event of a Subscription for this caller; its own numbers are those after it.
 
-    0 for a caller that sees whole types.  For a writer with the grants that the Subscription has of it: the newest
-    event when it first wrote it, since all later ones are within its grants.  None for another caller: the numbers
-    count what is hidden from it.
+    0 for a caller from whom nothing is hidden.  For a writer with the grants that the Subscription has of it: the
+    newest event when it first wrote it, since all later ones are within its grants.  None for another caller: the
+    numbers count what is hidden from it.
     """
-    if not is_narrow(caller):
+    if not may_hide(caller):
         return 0
     return next((writer.since for writer in writers if _same_grants(writer.caller, caller)), None)
 
 
 def endpoint_from(writers: Sequence[Writer]) -> int:
     """The number before the first event of a Subscription for its endpoint, which belongs to one of the writers."""
-    return next((one.since for one in writers if one.owns and is_narrow(one.caller)), 0)
+    return next((one.since for one in writers if one.owns and may_hide(one.caller)), 0)
 
 
 def _same_grants(one: Caller, other: Caller) -> bool:

@@ -13,6 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.rest.interactions import history_many
+from ipf.security.access import install
+from ipf.security.privacy.labels import ACT_CODE, LabelRules
+from ipf.security.privacy.policy import Privacy
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
@@ -35,9 +38,9 @@ async def empty_worlds() -> tuple[Server, Server]:
     return served(), served()
 
 
-async def check(seed: int, make: MakeWorlds) -> Scenario:
+async def check(seed: int, make: MakeWorlds, *, has_labels: bool = False) -> Scenario:
     """One scenario; AssertionError with the smallest scenario that has a difference."""
-    scenario = Maker(seed).scenario()
+    scenario = Maker(seed, has_labels).scenario()
     if await compare(scenario, await make()) is not None:
         raise AssertionError(f"seed {seed}\n{await report(scenario, make)}")
     return scenario
@@ -60,6 +63,15 @@ class OnMemoryTests(TestCase):
         hidden = 0
         for seed in seeds(RUNS):
             hidden += hidden_steps(self.result_of(check(seed, empty_worlds)).steps)
+        self.assertGreater(hidden, 0)
+
+    def test_no_answer_tells_of_what_labels_hide(self) -> None:
+        """Labels hide resources that the scopes alone would show."""
+        install(Privacy(LabelRules.of(["R", f"{ACT_CODE}|ETH"])))
+        self.addCleanup(install, None)
+        hidden = 0
+        for seed in seeds(RUNS // 4):
+            hidden += hidden_steps(self.result_of(check(seed, empty_worlds, has_labels=True)).steps)
         self.assertGreater(hidden, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipf.ports import Caller, Json
+from ipf.security.privacy.labels import ACT_CODE, CONFIDENTIALITY
 from tests.security.two_worlds_server import CLIENT_HOST
 
 CATEGORY = "http://terminology.hl7.org/CodeSystem/observation-category"
@@ -84,6 +85,11 @@ INCLUDES = (
     "_revinclude:iterate=Observation:has-member", "_revinclude=List:item", "_include=Condition:asserter",
 )  # fmt: skip
 
+LABELS = (
+    {"system": CONFIDENTIALITY, "code": "R"}, {"system": CONFIDENTIALITY, "code": "N"},
+    {"system": ACT_CODE, "code": "ETH"},
+)  # fmt: skip
+"""Security labels, of which the first and the last hide a resource from clients without their scopes."""
 
 PAYLOAD = "application/fhir+json"
 TOPIC = "urn:topic"

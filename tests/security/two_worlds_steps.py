@@ -29,6 +29,7 @@ from tests.security.two_worlds_pools import (
     FILTERS,
     IDS,
     INCLUDES,
+    LABELS,
     PATIENTS,
     PAYLOAD,
     SEARCHES,
@@ -46,10 +47,11 @@ _NOW = datetime(2026, 1, 31, tzinfo=UTC)
 class Maker:
     """One random scenario."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, has_labels: bool = False) -> None:
         self.random = Random(seed)
         self.caller = self.random.choice(CLIENTS)
         self.only_reads = self.chance(0.2)  # then what he may change, but not see, is hidden as well
+        self.has_labels = has_labels
         self.notifies = permit_of(self.caller, "Subscription", "r") is not None
         self.steps: list[Step] = []
         self._stored: dict[tuple[str, str], str] = {}  # by key: visible, hidden (equal in both), or differs
@@ -77,6 +79,8 @@ class Maker:
         found |= CONTENTS[kind](self)
         if self.chance(0.2):
             found["language"] = self.pick(("de", "en"))
+        if self.has_labels and self.chance(0.3):
+            found["meta"] = {"security": [self.pick(LABELS)]}
         return found
 
     # -- what is stored
@@ -449,16 +453,16 @@ class Client:
         return self.request("POST", kind, self.content(kind, None), prefer=self.preference(), if_none_exist=condition)
 
     def update(self) -> Step:
-        """An update by id."""
+        """An update by id.  An id that labels hide is not free: docs/security.md says what that tells."""
         kind = self.kind("u")
-        id = self.id(kind)
+        id = f"own{self.pick('12')}" if self.make.has_labels else self.id(kind)
         return self.request("PUT", f"{kind}/{id}", self.content(kind, id), prefer=self.preference(),
                             if_match=self.tag(), if_none_match="*" if self.chance(0.1) else "")  # fmt: skip
 
     def conditional_update(self) -> Step:
         """An update by a condition, sometimes with an id in the body."""
         kind = self.kind("us")
-        body = self.content(kind, self.id(kind) if self.chance(0.4) else None)
+        body = self.content(kind, self.id(kind) if self.chance(0.4) and not self.make.has_labels else None)
         return self.request("PUT", f"{kind}?{self.criteria(kind)}", body, if_match=self.tag())
 
     def patch_body(self) -> list[Json]:

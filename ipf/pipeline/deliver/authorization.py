@@ -23,7 +23,7 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Compose, Event, Json, Lease, Notification, Terms, Version
 from ipf.ports.grants import CreatorGrants, Writer
-from ipf.security.access import is_narrow, limits, may_hide, refresh_access
+from ipf.security.access import limits, may_hide, refresh_access
 from ipf.security.event_access import Decision, decide, endpoint_from, numbered_from
 
 _MAX_CACHED = 20_000
@@ -110,7 +110,7 @@ class Authorization:
 
     async def numbered_from(self, lease: Lease, caller: Caller) -> int | None:
         """See `security.event_access.numbered_from`.  Raises SubscriptionChanged, StoreUnreachable."""
-        return numbered_from(caller, await self._writers(lease)) if is_narrow(caller) else 0
+        return numbered_from(caller, await self._writers(lease)) if may_hide(caller) else 0
 
     def terms(self, subscription: Json) -> Terms:
         """See `ports.Compose.terms`."""

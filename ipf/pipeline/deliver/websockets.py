@@ -55,7 +55,7 @@ from ipf.ports import (
 )
 from ipf.ports.audit import Audit
 from ipf.ports.delivery import AuthorizationFilter
-from ipf.security.access import is_narrow, may_hold
+from ipf.security.access import may_hide, may_hold
 from ipf.security.audit_delivery import AuditDelivery
 from ipf.telemetry import metrics
 
@@ -198,7 +198,7 @@ class WebsocketNotifier:
 
     async def _hidden(self, lease: Lease, caller: Caller) -> int | None:
         """How many of the events until now do not count for the client; None = its numbers are the stored ones."""
-        if self._numbered_from is None or not is_narrow(caller):
+        if self._numbered_from is None or not may_hide(caller):
             return None
         first = await self._numbered_from(lease, caller)
         return lease.last_event_number if first is None else min(first, lease.last_event_number)

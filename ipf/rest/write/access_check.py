@@ -40,7 +40,7 @@ class AccessCheck:
             one is not None and one.test is None for one in (granted(self._caller, kind, right) for right in "rs")
         )
         if state is not None:
-            if self._covers(right, state) or (may_know_ids and not state.exists):
+            if self._covers(right, state) or (may_know_ids and may_create and not state.exists):
                 return state
             if self._covers("r", state) or self._covers("s", state):
                 raise insufficient(kind, right)

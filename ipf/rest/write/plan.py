@@ -19,7 +19,7 @@ from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.unit_plan import UnitPlan
-from ipf.security.access import is_narrow
+from ipf.security.access import may_hide
 from ipf.subscriptions.criteria import end_of
 from ipf.subscriptions.terms import terms_of
 
@@ -100,7 +100,8 @@ def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator
     """The callers with grants that limit the notifications of the written Subscriptions.
 
     A writer adds its limits to those of earlier writers, so that no writer extends the access of an endpoint of another
-    client.  A new endpoint belongs to its writer and starts a new list; a narrow writer gets later events only.
+    client.  A new endpoint belongs to its writer and starts a new list; a writer from whom something may be hidden gets
+    later events only.
     """
     caller = unit.caller
     found = []
@@ -108,7 +109,7 @@ def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator
         endpoint = _endpoint(change.resource)
         if change.version.resource_type == "Subscription" and endpoint is not None:
             begins = _endpoint(change.previous) != endpoint
-            skips = begins and is_narrow(caller)
+            skips = begins and may_hide(caller)
             found.append(SubscriptionCreator(unit.tenant, change.version.rid, caller, begins, skips))
     return found
 
