@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from ipf.app.listeners.endpoints import bound
 from ipf.app.listeners.names import machine_names
+from ipf.app.listeners.places import shown_address
 from ipf.config.console import ConsoleSettings, oidc
 from ipf.console.app import mounts
 from ipf.console.backend import Backend
@@ -59,8 +61,10 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     hub = LiveHub(partial(live_state, console.backend), reactor)
     stack.callback(hub.close)
     limits = HttpLimits(names=own_names(settings, is_sandbox=console.is_sandbox()))
-    await _listen(endpoint, site(mounts(console, hub), limits=limits), reactor, stack)
-    log.info("event=started console at {endpoint}, engine at {engine}", endpoint=endpoint, engine=settings.engine_url)
+    port = await _listen(endpoint, site(mounts(console, hub), limits=limits), reactor, stack)
+    scheme = "https" if endpoint.startswith(("ssl:", "mtls:")) else "http"
+    url = f"{scheme}://{shown_address(port.getHost())}"
+    log.info("event=started console {console} of {engine}", event="started", console=url, engine=settings.engine_url)
 
 
 def own_names(settings: ConsoleSettings, *, is_sandbox: bool) -> OwnNames:
@@ -69,12 +73,13 @@ def own_names(settings: ConsoleSettings, *, is_sandbox: bool) -> OwnNames:
     return OwnNames(machine_names(*urls) if is_sandbox else None, (), urls)
 
 
-async def _listen(endpoint: str, factory: Any, reactor: Any, stack: AsyncExitStack) -> None:
+async def _listen(endpoint: str, factory: Any, reactor: Any, stack: AsyncExitStack) -> IListeningPort:
     try:
-        port = await server_endpoint(reactor, endpoint).listen(factory)
+        port: IListeningPort = await server_endpoint(reactor, endpoint).listen(factory)
     except Exception as failed:
         raise Problem(Category.UNAVAILABLE, f"{endpoint} cannot be opened: {failed}", "IPF_UI_LISTEN") from None
     stack.push_async_callback(_stop, port)
+    return port
 
 
 async def _stop(port: Any) -> None:

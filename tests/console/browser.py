@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import os
 import shutil
@@ -13,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from hl7.client import MLLPClient
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 from twisted.trial.unittest import SkipTest, TestCase
 
 from tests.service_process import ROOT, ServiceProcess
@@ -25,6 +28,17 @@ from tests.waiting import PATIENCE, free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MILLISECONDS = float(os.environ.get("IPF_BROWSER_SECONDS", PATIENCE)) * 1000
+expect.set_options(timeout=MILLISECONDS)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Block until a condition holds.  TimeoutError after PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
+    pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        pause(0.05)
 
 
 class ConsoleProcess:
@@ -57,12 +71,10 @@ class ConsoleProcess:
         command = [str(twistd), "--nodaemon", "--pidfile=", "ipf-ui"]
         self._process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=self._log,
                                          stderr=subprocess.STDOUT)  # fmt: skip
-        deadline = time.monotonic() + PATIENCE
-        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-        while not self.answers():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the console does not answer:\n{self.log_path.read_text()[-2000:]}")
-            pause(0.05)
+        try:
+            wait_until(self.answers)
+        except TimeoutError:
+            raise TimeoutError(f"the console does not answer:\n{self.log_path.read_text()[-2000:]}") from None
 
     def answers(self) -> bool:
         """Whether it serves pages."""
@@ -91,32 +103,83 @@ def send(port: int, *messages: bytes) -> None:
             assert b"MSA|AA" in client.send_message(message), message
 
 
+class Backstage:
+    """The engine and the console of a class of tests, started once.  What fails to start is stopped again."""
+
+    current: Backstage | None = None
+
+    def __init__(self, case: type[BrowserTest]) -> None:
+        self.case = case
+        self.folder = Path(tempfile.mkdtemp(prefix="ipf-console-"))
+        self.folder.chmod(0o755)
+        self._stops: list[Callable[[], object]] = [partial(shutil.rmtree, self.folder, ignore_errors=True)]
+        self.engine = ServiceProcess(self.folder, **case.engine_settings)
+        try:
+            self.engine.start()
+            self.add_stop(self.engine.stop)
+            self.console = case.open_console(self)
+            self.add_stop(self.console.stop)
+            self.console.start()
+            self.engine.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def add_stop(self, stop: Callable[[], object]) -> None:
+        """Something to stop at the end, before everything that was added earlier."""
+        self._stops.append(stop)
+
+    def stop(self) -> None:
+        """Stop both."""
+        while self._stops:
+            self._stops.pop()()
+
+    @classmethod
+    def of(cls, case: type[BrowserTest]) -> Backstage:
+        """Those of this class of tests; those of the class before are stopped.  There is one at a time."""
+        if cls.current is None or cls.current.case is not case:
+            cls.end()
+            cls.current = cls(case)
+        return cls.current
+
+    @classmethod
+    def end(cls) -> None:
+        """Stop the present ones."""
+        if cls.current is not None:
+            cls.current.stop()
+            cls.current = None
+
+
+atexit.register(Backstage.end)
+
+
 class BrowserTest(TestCase):
-    """Base of the browser tests: an engine, a console and a browser for each test, so that none sees another's data."""
+    """Base of the browser tests: an engine and a console for each class of tests, a browser context for each page.
+
+    Tests of one class see each other's messages: they use ids of their own.  A test that stops the engine starts it
+    again, or has `is_alone`: then each test of the class gets an engine of its own.
+    """
 
     timeout = PATIENCE
+    is_alone = False
+    engine_settings: Mapping[str, str] = {}
 
     def setUp(self) -> None:
         if CHROMIUM is None:
-            raise SkipTest("chromium is not installed (Debian: apt-get install chromium)")
-        folder = Path(tempfile.mkdtemp(prefix="ipf-console-"))
-        folder.chmod(0o755)
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.engine = ServiceProcess(folder)
-        self.engine.start()
-        self.addCleanup(self.engine.stop)
-        self.console = self.open_console(folder)
-        self.console.start()
-        self.addCleanup(self.console.stop)
-        playwright = sync_playwright().start()
+            raise SkipTest("no browser: chromium is not installed (Debian: apt-get install chromium)")
+        if self.is_alone:
+            Backstage.end()
+        backstage = Backstage.of(type(self))
+        self.engine, self.console = backstage.engine, backstage.console
+        playwright = sync_playwright().start()  # not for longer: asyncio runs no other loop meanwhile
         self.addCleanup(playwright.stop)
         self.browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         self.addCleanup(self.browser.close)
-        self.engine.wait_ready()
 
-    def open_console(self, folder: Path) -> ConsoleProcess:
-        """The console of the test, not started: a sandbox."""
-        return ConsoleProcess(folder, self.engine.base_url)
+    @classmethod
+    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
+        """The console of the class, not started: a sandbox."""
+        return ConsoleProcess(backstage.folder, backstage.engine.base_url)
 
     def page(self, **options: Any) -> Page:
         """A page of a new browser context.  Script errors and refusals of the content policy fail the test."""

@@ -4,39 +4,46 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 from twisted.trial.unittest import SkipTest
 
-from tests.console.browser import BrowserTest, ConsoleProcess
-from tests.flows.idp import prepared
-from tests.waiting import PATIENCE, free_port
+from tests.console.browser import Backstage, BrowserTest, ConsoleProcess
+from tests.flows.idp import NODE, prepared
+from tests.waiting import free_port
 
 SCRIPT = Path(__file__).with_name("provider.mjs")
+
+
+def _end(provider: subprocess.Popen[bytes]) -> None:
+    provider.kill()
+    provider.communicate()
 
 
 class SignInTests(BrowserTest):
     """The console with OIDC_* set."""
 
-    def open_console(self, folder: Path) -> ConsoleProcess:
+    @classmethod
+    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
         installed = prepared()
         if installed is None:
-            raise SkipTest("node, or the provider of the reference folder, is not there")
+            raise SkipTest("the identity provider cannot be installed: npm, or its registry, is not there")
         port = free_port()
         console = ConsoleProcess(
-            folder, self.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}", OIDC_CLIENT_ID="console",
-            OIDC_CLIENT_SECRET="a secret: with signs",
+            backstage.folder, backstage.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}",
+            OIDC_CLIENT_ID="console", OIDC_CLIENT_SECRET="a secret: with signs",
         )  # fmt: skip
         script = shutil.copy(SCRIPT, installed / f"provider-{port}.mjs")
-        self.addCleanup(Path(script).unlink)
-        command = ["node", script, str(port), console.url]
-        provider = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.addCleanup(provider.wait, PATIENCE)
-        self.addCleanup(provider.kill)
+        backstage.add_stop(Path(script).unlink)
+        command = [str(NODE), script, str(port), console.url]
+        with (backstage.folder / "provider.log").open("wb") as log:
+            provider = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        backstage.add_stop(partial(_end, provider))
         assert provider.stdout is not None
-        self.addCleanup(provider.stdout.close)
-        self.assertEqual(provider.stdout.readline(), b"ready\n")
+        line = provider.stdout.readline()
+        assert line == b"ready\n", line
         return console
 
     def sign_in(self, page: Page, person: str, path: str = "/") -> None:

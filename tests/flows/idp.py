@@ -1,11 +1,13 @@
 """An identity provider for flow tests: the real one of the reference folder where node is, else a small one of ours.
 
-The real one (`../shared/reference/oidc`) is copied and installed once under the temporary folder; without node, or
-without a registry, `OwnProvider` serves the same addresses with keys of `tests/security/issuer.py`.
+The real one (`oidc-provider`, versions in `provider/package.json`) is installed once under the temporary folder, and
+runs `idp.mjs` of `../shared/reference/oidc`; without npm, a registry or that folder, `OwnProvider` serves the same
+addresses with keys of `tests/security/issuer.py`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,37 +15,53 @@ import subprocess
 import tempfile
 import threading
 import time
+from functools import cache
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 from urllib.request import Request, urlopen
 
+import playwright
+
 from tests.security.issuer import jwk, token
 from tests.service_process import ROOT
 from tests.waiting import PATIENCE, free_port
 
-REFERENCE = ROOT.parent / "shared/reference/oidc"
-PREPARED = Path(tempfile.gettempdir()) / f"ipf-oidc-{os.getuid()}"
+REFERENCE = ROOT.parent / "shared/reference/oidc/idp.mjs"
+PACKAGE = Path(__file__).with_name("provider") / "package.json"
+NODE = Path(playwright.__file__).with_name("driver") / "node"
+"""Playwright brings a node of its own, which is newer than that of Debian 12: the provider needs 20."""
 AUDIENCE = "http://127.0.0.1:8090/fhir"
 
 
+@cache
 def prepared() -> Path | None:
     """The folder in which the real provider is installed; None when it cannot be."""
-    if shutil.which("node") is None or shutil.which("npm") is None or not REFERENCE.is_dir():
-        return None
-    if not (PREPARED / "node_modules/oidc-provider").is_dir():
-        folder = Path(tempfile.mkdtemp(prefix="ipf-oidc-"))  # in its place when it is complete
-        shutil.copytree(REFERENCE, folder, dirs_exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
-        try:
-            subprocess.run(command, cwd=folder, check=True, timeout=60, capture_output=True)
-            shutil.rmtree(PREPARED, ignore_errors=True)
-            folder.rename(PREPARED)
-        except (subprocess.SubprocessError, OSError):
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
-    return PREPARED
+    digest = sha256(PACKAGE.read_bytes()).hexdigest()[:8]
+    place = Path(tempfile.gettempdir()) / f"ipf-oidc-{os.getuid()}-{digest}"
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        return place if place.is_dir() or _install(place) else None
+
+
+def _install(place: Path) -> bool:
+    """Whether npm installed the provider; the folder is in its place when it is complete."""
+    if shutil.which("npm") is None:
+        return False
+    folder = Path(tempfile.mkdtemp(prefix="ipf-oidc-"))
+    shutil.copy(PACKAGE, folder)
+    if REFERENCE.is_file():
+        shutil.copy(REFERENCE, folder)
+    command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
+    try:
+        subprocess.run(command, cwd=folder, check=True, timeout=120, capture_output=True)
+    except (subprocess.SubprocessError, OSError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    folder.rename(place)
+    return True
 
 
 class Provider:
@@ -66,7 +84,7 @@ class RealProvider(Provider):
 
     def __init__(self, folder: Path, **environment: str) -> None:
         super().__init__()
-        command = ["node", "idp.mjs", str(self.port)]
+        command = [str(NODE), "idp.mjs", str(self.port)]
         self._process = subprocess.Popen(
             command, cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -135,4 +153,4 @@ class OwnProvider(Provider):
 def start() -> RealProvider | OwnProvider:
     """The real one where it can be had."""
     folder = prepared()
-    return OwnProvider() if folder is None else RealProvider(folder)
+    return OwnProvider() if folder is None or not (folder / "idp.mjs").is_file() else RealProvider(folder)

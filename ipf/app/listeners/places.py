@@ -28,12 +28,12 @@ def _of_listener(listener: OpenListener, profiles: Mapping[int, str]) -> Iterato
     for label, path in listener.offers:
         scheme = "https://" if listener.has_tls else "http://"
         over = " over TLS" if listener.has_tls and not path else ""
-        text = f"{label}{over} {scheme if path else ''}{_shown(listener.address)}{path}"
+        text = f"{label}{over} {scheme if path else ''}{shown_address(listener.address)}{path}"
         yield label.partition(" ")[0].lower(), f"{text} ({remark})" if remark else text
 
 
-def _shown(address: IAddress) -> str:
-    """An address to connect to from this host."""
+def shown_address(address: IAddress) -> str:
+    """`127.0.0.1:8090`: an address to connect to from this host."""
     if isinstance(address, IPv4Address):
         return f"{_LOOPBACK.get(address.host, address.host)}:{address.port}"
     if isinstance(address, IPv6Address):

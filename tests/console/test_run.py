@@ -1,0 +1,55 @@
+"""`bin/run`: the service and the console as one command."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, TestCase
+
+from tests.console.browser import ConsoleProcess, wait_until
+from tests.service_process import ROOT, ServiceProcess
+from tests.waiting import PATIENCE
+
+
+class RunTests(TestCase):
+    timeout = PATIENCE
+
+    def setUp(self) -> None:
+        if not (ROOT / ".venv").exists():
+            raise SkipTest("bin/run would install .venv")
+        self.folder = Path(tempfile.mkdtemp(prefix="ipf-run-"))
+        self.folder.chmod(0o755)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.engine = ServiceProcess(self.folder)
+        self.console = ConsoleProcess(self.folder, "")
+        del self.console.environment["IPF_UI_ENGINE_URL"]  # bin/run knows where its engine listens
+
+    def run_both(self, **settings: str) -> subprocess.Popen[bytes]:
+        """The command; it is stopped when the test ends."""
+        environment = self.engine.environment | self.console.environment | settings
+        log = (self.folder / "log").open("wb")
+        self.addCleanup(log.close)
+        running = subprocess.Popen(["bin/run"], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        self.addCleanup(running.wait, PATIENCE)
+        self.addCleanup(running.send_signal, signal.SIGTERM)
+        return running
+
+    def test_both_start_and_stop_together(self) -> None:
+        running = self.run_both()
+        wait_until(self.engine.answers)
+        wait_until(self.console.answers)
+        log = (self.folder / "log").read_text()
+        self.assertIn(f"console {self.console.url} of {self.engine.base_url}", log)
+        running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(PATIENCE), 0)
+        wait_until(lambda: not self.console.answers())
+
+    def test_a_console_that_cannot_start_leaves_the_engine_alone(self) -> None:
+        running = self.run_both(IPF_UI_LISTEN=f"tcp:{self.engine.http_port}:interface=203.0.113.1")
+        wait_until(self.engine.answers)
+        wait_until(lambda: "IPF_UI_LISTEN" in (self.folder / "log").read_text())
+        self.assertIsNone(running.poll())
