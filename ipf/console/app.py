@@ -125,7 +125,7 @@ async def proxied(console: Console, request: Request) -> Answer:
         raise Problem(Category.FORBIDDEN, "your role does not allow this")
     kind = request.headers.get("content-type", "application/json")
     body = request.body if request.method not in ("GET", "HEAD") else None
-    reply = await console.backend.call(request.method, path, dict(request.query), body, session.person, kind)
+    reply = await console.backend.call(request.method, path, dict(request.query), body, session.actor, kind)
     headers = [(name, reply.headers[name]) for name in PASSED if name in reply.headers]
     return Answer(reply.status, reply.body, headers, reply.headers.get("content-type", "application/json"))
 

@@ -47,6 +47,11 @@ class Session:
     id_token: str = field(default="", repr=False)
     access_token: str = field(default="", repr=False)
 
+    @property
+    def actor(self) -> str:
+        """The person as the audit trail of the engine names him: with the id of the provider, which is unique."""
+        return self.person if self.name in ("", self.person) else f"{self.name} ({self.person})"
+
 
 class Sessions:
     """All sessions of this process.  `now`: seconds."""

@@ -86,11 +86,11 @@ class View:
 
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
         """GET from the engine, as this person."""
-        return await self.console.backend.get(path, parameters, self.session.person)
+        return await self.console.backend.get(path, parameters, self.session.actor)
 
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
-        return await self.console.backend.send(method, path, body, self.session.person)
+        return await self.console.backend.send(method, path, body, self.session.actor)
 
     async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """GET from the FHIR API of the engine, with the access token of the person."""

@@ -181,6 +181,14 @@ class BrowserTest(TestCase):
         """The console of the class, not started: a sandbox."""
         return ConsoleProcess(backstage.folder, backstage.engine.base_url)
 
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Block until something holds that no page shows."""
+        deadline = time.monotonic() + MILLISECONDS / 1000
+        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "what is waited for does not happen")
+            pause(0.05)
+
     def page(self, **options: Any) -> Page:
         """A page of a new browser context.  Script errors and refusals of the content policy fail the test."""
         context = self.browser.new_context(base_url=self.console.url, **options)

@@ -40,6 +40,10 @@ class SessionTests(TestCase):
         made = [self.sessions.begin("u1", "Ada", Role.ADMIN) for _ in range(50)]
         self.assertEqual(len({one.id for one in made} | {one.csrf for one in made}), 100)
 
+    def test_the_name_in_the_audit_trail(self) -> None:
+        for person, name, actor in [("u1", "Ada", "Ada (u1)"), ("ada", "ada", "ada"), ("u1", "", "u1")]:
+            self.assertEqual(self.sessions.begin(person, name, Role.ADMIN).actor, actor)
+
     def test_the_oldest_makes_room(self) -> None:
         first = self.sessions.begin("u0", "first", Role.VIEWER)
         for number in range(MOST):

@@ -10,7 +10,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 from twisted.trial.unittest import SkipTest
 
-from tests.console.browser import Backstage, BrowserTest, ConsoleProcess
+from tests.console.browser import Backstage, BrowserTest, ConsoleProcess, send
+from tests.faults.feed import admission
 from tests.flows.idp import NODE, prepared
 from tests.waiting import free_port
 
@@ -63,6 +64,17 @@ class SignInTests(BrowserTest):
         self.assertTrue(cookies["ipf"]["httpOnly"])
         self.assertEqual(cookies["ipf"]["sameSite"], "Lax")
         self.assertNotIn("eyJ", page.content() + str(cookies))
+
+    def test_a_retry_names_the_person_in_the_audit_trail(self) -> None:
+        send(self.engine.mllp_port, admission("R1", "P1", "1").replace(b"ADT^A01^ADT_A01", b"ZZZ^Z01"))
+        page = self.page()
+        self.wait(lambda: self.engine.get("/admin/messages/1")[1]["status"] == "FAILED")
+        self.sign_in(page, "ada", "/messages/1")
+        page.get_by_role("button", name="Retry").click()
+        query = "/admin/audit?interaction=retry&actor=ada%20of%20the%20ward%20(ada)"
+        self.wait(lambda: self.engine.get(query)[1]["total"] == 1)
+        (found,) = self.engine.get(query)[1]["items"]
+        self.assertEqual((found["target"], found["http_status"]), ("admin/messages/1/retry", 200))
 
     def test_signing_out_ends_both_sessions(self) -> None:
         page = self.page()

@@ -55,7 +55,7 @@ def open_audit(
     stack.push_async_callback(audit_log.stop, settings.stop_seconds)
     return AuditObservers(
         observer(rules, audit_log.note, milliseconds, new_id_suffix, run_in_thread, audit_log.note_exchange),
-        admin_audit.audit_hook(audit_log.note, access.agent, now, new_id_suffix),
+        admin_audit.audit_hook(audit_log.note, access.caller, now, new_id_suffix),
         binding_recorder(rules, audit_log.note, now, new_id_suffix),
         drafter(rules, new_id_suffix, metrics.audit_records),
     )

@@ -275,19 +275,19 @@ def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operation
 
 def _subscription_admin(settings: Settings, stores: OpenedStores) -> SubscriptionAdmin:
     """Subscriptions in the admin API."""
-    drafts, caller = system_drafts(settings), replace(SYSTEM, subject=_actor(settings))
+    drafts = system_drafts(settings)
 
-    async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+    async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str) -> object:
         return await set_status(
             tenant, id, status, error, stores.fhir, stores.matcher, now, correlation_id=correlation_id, draft=drafts,
-            caller=caller,
+            caller=replace(SYSTEM, subject=who),
         )  # fmt: skip
 
     return SubscriptionAdmin(stores.deliveries, change, stores.notifier, _actor(settings))
 
 
 def _actor(settings: Settings) -> str:
-    """The author of changes through the admin API, as the log names it."""
+    """The author of changes through the admin API where the caller names no person."""
     return "admin token" if settings.admin_token else "anonymous"
 
 

@@ -42,11 +42,13 @@ CONFLICTS = ListPage(
 )  # fmt: skip
 AUDIT = ListPage(
     "audit", "/admin/audit",
-    (Column("recorded_at", Kind.TIME), Column("agent"), Column("interaction"), Column("target", Kind.LONG),
-     Column("http_status", Kind.NUMBER), Column("patients", Kind.LIST), Column("address", shown=False),
+    (Column("recorded_at", Kind.TIME), Column("actor"), Column("interaction"), Column("target", Kind.LONG),
+     Column("http_status", Kind.NUMBER), Column("patients", Kind.LIST), Column("via", shown=False),
+     Column("agent", shown=False), Column("address", shown=False),
      Column("surface", shown=False), Column("correlation_id", Kind.CODE, shown=False), Column("tenant", shown=False)),
-    (Filter("agent", first=True), Filter("patient", first=True), Filter("entity", first=True),
-     *map(Filter, ("interaction", "action", "outcome", "surface", "since", "until", "correlation_id", "tenant"))),
+    (Filter("actor", first=True), Filter("patient", first=True), Filter("entity", first=True),
+     *map(Filter, ("interaction", "action", "outcome", "surface", "since", "until")),
+     *map(Filter, ("agent", "correlation_id", "tenant"))),
 )  # fmt: skip
 
 OTHERS = (UNREAD, REJECTS, AUDIT)

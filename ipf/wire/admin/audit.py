@@ -1,9 +1,10 @@
 """`/admin/audit`: the audit trail of all tenants; and the audit records of admin requests.
 
 A search answers newest first, with the paging rules of `/admin/messages`; its filters combine, and a blank one is none:
-`agent`, `action` (C R U D E), `outcome` (0 4 8), `interaction`, `entity` (`Patient/7`), `patient`, `correlation_id`,
-`tenant` (`*`: all, as without it), `surface` (fhir, admin), `since` and `until` (ISO 8601, included).  Every request to
-the admin API leaves a record on the surface `admin`, refused ones included, but for the polling of dashboards.
+`actor` (a person, or the token of a caller that named nobody), `agent`, `action` (C R U D E), `outcome` (0 4 8),
+`interaction`, `entity` (`Patient/7`), `patient`, `correlation_id`, `tenant` (`*`: all, as without it), `surface` (fhir,
+admin), `since` and `until` (ISO 8601, included).  Every request to the admin API leaves a record on the surface
+`admin`, refused ones included, but for the polling of dashboards.
 
 Source: interface specification "FHIR AuditEvent resources"; docs/security.md "Audit".
 """
@@ -50,13 +51,13 @@ def routes(store: AuditStore) -> Routes:
 
 
 def audit_hook(
-    trail: AuditSink, agent: Callable[[Request], str], clock: Clock, new_id_suffix: NewIdSuffix
+    trail: AuditSink, caller: Callable[[Request], Caller], clock: Clock, new_id_suffix: NewIdSuffix
 ) -> AuditHook:
-    """Writes admin requests to the audit trail.  `agent`: name of the token that was used, "" = unknown."""
+    """Writes admin requests to the audit trail.  `caller`: the token that was used, and the person for whom."""
 
     def hook(request: Request, given: Answer, began: datetime) -> None:
         try:
-            audit = audit_of(request, given, agent(request), began, clock(), new_id_suffix)
+            audit = audit_of(request, given, caller(request), began, clock(), new_id_suffix)
             if audit is not None:
                 trail(audit)
         except Exception:
@@ -66,7 +67,7 @@ def audit_hook(
 
 
 def audit_of(
-    request: Request, given: Answer, agent: str, began: datetime, ended: datetime, new_id_suffix: NewIdSuffix
+    request: Request, given: Answer, caller: Caller, began: datetime, ended: datetime, new_id_suffix: NewIdSuffix
 ) -> Audit | None:
     """The record of an admin request; None for polling that succeeded."""
     path = request.path[1:] if request.path[:1] == ("admin",) else request.path
@@ -75,7 +76,7 @@ def audit_of(
         return None
     entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}".replace(" ", "_"),) if len(path) > 1 else ()
     context = context_of(
-        DEFAULT_TENANT, Caller(subject=agent), ADMIN, _interaction(request.method, path),
+        DEFAULT_TENANT, caller, ADMIN, _interaction(request.method, path),
         _ACTIONS.get(request.method, "E"), given.status, request.address,
     )  # fmt: skip
     target = target_of(request.path, request.query)
@@ -106,7 +107,9 @@ async def list_records(store: AuditStore, request: Request) -> Answer:
 def filter_of(parameters: Mapping[str, str]) -> AuditFilter:
     """Parameters of the URL as a filter."""
     given = {name: value.replace("\0", " ") for name, value in parameters.items() if value}
-    keys = []
+    keys: list[tuple[str, ...]] = []
+    if "actor" in given:
+        keys.append((f"a:{given['actor']}", f"a:{given['actor']}\t"))
     if "entity" in given:
         keys.append((f"e:{given['entity']}",))
     if "patient" in given:
@@ -168,6 +171,8 @@ def item(row: Audit) -> dict[str, Any]:
         "client": context.agent_name or None,
         "issuer": context.issuer or None,
         "user": context.user or None,
+        "actor": context.user or context.agent,
+        "via": (context.agent_name or context.agent) if context.user else None,
         "address": context.address or None,
         "correlation_id": row.correlation_id or None,
         "target": row.request_target or None,

@@ -32,6 +32,7 @@ from ipf.ports.identity import (
     IdentityConflicts,
 )
 from ipf.telemetry.logs import event_line
+from ipf.wire.admin.access import author_of
 from ipf.wire.admin.identity_items import answer_item, candidate_item, conflict_item
 from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import INBOX, InvalidStatus, answer, parameters_of, row_id, tenant_of, window
@@ -51,7 +52,7 @@ Problem BUSINESS_RULE when they are merged already.  A merge that was interrupte
 
 @dataclass(frozen=True, slots=True)
 class IdentityAdmin:
-    """The parts that these functions use.  `actor`: named as the author of answers."""
+    """The parts that these functions use.  `actor`: the author of answers where no person is named."""
 
     conflicts: IdentityConflicts
     answers: IdentityAnswers
@@ -120,18 +121,19 @@ async def answer_conflict(admin: IdentityAdmin, number: str, request: Request) -
             Category.CONFLICT, "the finding has no identifier that an answer could be for: correct the resources"
         )
     kind, target, reason = _decision(row, _body(request))
+    who = author_of(request, admin.actor)
     if target is None:
         target = f"{row.finding.resource_type}/{_new_id(row)}"
     else:
         await _check_target(admin, row, target)
     if kind is AnswerKind.MERGE:
-        await _merge(admin, row, target, reason, request.correlation_id)
+        await _merge(admin, row, target, who, reason, request.correlation_id)
         admin.notifier.notify(DELIVERY)
     resource_type, _, resource_id = target.partition("/")
     key = row.finding.keys[0].text
-    decided = IdentityAnswer(resource_type, key, resource_id, kind, admin.actor, reason, row.tenant)
+    decided = IdentityAnswer(resource_type, key, resource_id, kind, who, reason, row.tenant)
     await admin.answers.record(decided)
-    released = await admin.conflicts.answer(row.id, kind, target, admin.actor)
+    released = await admin.conflicts.answer(row.id, kind, target, who)
     admin.notifier.notify(INBOX)
     _log_change("identity_conflict_answered", admin, request, conflict_id=row.id, tenant=row.tenant,
                 resource_type=resource_type, answer=kind.value, target=target, retried=released.retried)  # fmt: skip
@@ -191,7 +193,9 @@ async def _check_target(admin: IdentityAdmin, row: ConflictRow, target: str) -> 
         raise Problem(Category.CONFLICT, f"{target} was merged into {replaced_by}")
 
 
-async def _merge(admin: IdentityAdmin, row: ConflictRow, target: str, reason: str, correlation_id: str) -> None:
+async def _merge(
+    admin: IdentityAdmin, row: ConflictRow, target: str, who: str, reason: str, correlation_id: str
+) -> None:
     """Merge every other candidate into the target; a deleted one is left out.
 
     Problem CONFLICT, before anything is merged, when one was merged into another Patient than the target.
@@ -208,7 +212,7 @@ async def _merge(admin: IdentityAdmin, row: ConflictRow, target: str, reason: st
     for candidate, replaced_by in sources.items():
         source, into = candidate.partition("/")[2], target.partition("/")[2]
         try:
-            await admin.merge(row.tenant, source, into, admin.actor, reason, correlation_id)
+            await admin.merge(row.tenant, source, into, who, reason, correlation_id)
         except Problem as problem:
             if problem.category is not Category.BUSINESS_RULE or replaced_by is None:
                 raise  # else: an earlier answer merged them, and moved all that refers to the source
@@ -275,5 +279,7 @@ def _page(total: int, limit: int, offset: int, items: list[dict[str, Any]]) -> A
 
 def _log_change(event: str, admin: IdentityAdmin, request: Request, **fields: Any) -> None:
     """One line for a change by an operator; without the reason, which may name a patient."""
-    line = event_line(event, name="audit_event", **fields, actor=admin.actor, address=request.address or None)
+    line = event_line(
+        event, name="audit_event", **fields, actor=author_of(request, admin.actor), address=request.address or None
+    )
     log.info(line, correlation_id=request.correlation_id)

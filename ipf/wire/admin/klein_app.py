@@ -18,6 +18,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler, Request
+from ipf.ports.caller import Caller
 from ipf.wire.http.serving import Refuse, serve
 
 log = Logger()
@@ -26,8 +27,8 @@ MAX_BODY = 1024 * 1024
 """Bytes of a request to the operator API; archives of profiles have a limit of their own."""
 _ARCHIVES = ("admin", "api", "profiles", "validate")
 
-Check = Callable[[Request], None]
-"""The admin token: Problem UNAUTHORIZED or FORBIDDEN when the request may not be answered."""
+Check = Callable[[Request], Caller]
+"""Who asks, by the admin token.  Problem UNAUTHORIZED or FORBIDDEN when the request may not be answered."""
 
 AuditHook = Callable[[Request, Answer, datetime], None]
 """Called after every request with its answer and the time it began."""
@@ -66,7 +67,7 @@ def application(check: Check, refuse: Refuse, audit: AuditHook | None = None) ->
 async def respond(check: Check, refuse: Refuse, request: Request, work: Handler) -> Answer:
     """The answer of `work` when `check` admits the request.  Every failure becomes an answer here."""
     try:
-        check(request)
+        request = request.by(check(request))
         if len(request.body) > MAX_BODY and request.path != _ARCHIVES:
             raise Problem(Category.TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
         return await work(request)

@@ -20,6 +20,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Request
 from ipf.ports.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
+from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, parameters_of, tenant_of
 
@@ -48,7 +49,7 @@ class MergeOperation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PatientMergeAdmin:
-    """The two operations.  `actor`: named as the author."""
+    """The two operations.  `actor`: the author where no person is named."""
 
     merge: MergeOperation
     undo: MergeOperation
@@ -89,10 +90,11 @@ async def _perform(
     preview = body.get("preview", False)
     if not isinstance(preview, bool):
         raise Problem(Category.VALUE, "preview must be true or false")
-    moved = await operation(tenant, source, target, admin.actor, reason, request.correlation_id, preview=preview)
+    who = author_of(request, admin.actor)
+    moved = await operation(tenant, source, target, who, reason, request.correlation_id, preview=preview)
     found = {"source": f"Patient/{source}", "target": f"Patient/{target}", "tenant": tenant}
     if not preview:
-        line = event_line(event, name="audit_event", **found, actor=admin.actor, address=request.address or None)
+        line = event_line(event, name="audit_event", **found, actor=who, address=request.address or None)
         log.info(line, correlation_id=request.correlation_id)
     return answer(200, {**found, "preview": preview, "moved": dict(sorted(moved.items()))})
 

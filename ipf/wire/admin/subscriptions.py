@@ -21,6 +21,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import redact_body
 from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
 from ipf.telemetry.logs import event_line
+from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
@@ -30,13 +31,13 @@ MOST = 500
 STATUSES = ("active", "off", "requested", "error")
 BY_OPERATOR = "set to error by an operator"
 
-ChangeStatus = Callable[[str, str, str, str | None, str], Awaitable[object]]
-"""(tenant, id, status, error text, correlation id): written as a new version.  Problem NOT_FOUND when there is none."""
+ChangeStatus = Callable[[str, str, str, str | None, str, str], Awaitable[object]]
+"""(tenant, id, status, error text, correlation id, who): written as a new version.  Problem NOT_FOUND."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionAdmin:
-    """The parts that these functions use.  `actor`: named in the log as the author of a change."""
+    """The parts that these functions use.  `actor`: the author of a change where no person is named."""
 
     queue: DeliveryQueue
     change_status: ChangeStatus
@@ -95,7 +96,8 @@ async def change_status(admin: SubscriptionAdmin, subscription_id: str, request:
     tenant = _tenant(request)
     before = await _find(admin, tenant, subscription_id)
     error = BY_OPERATOR if status == "error" else None
-    await admin.change_status(tenant, subscription_id, status, error, request.correlation_id)
+    who = author_of(request, admin.actor)
+    await admin.change_status(tenant, subscription_id, status, error, request.correlation_id, who)
     line = event_line(
         "subscription_status_changed",
         name="audit_event",
@@ -103,7 +105,7 @@ async def change_status(admin: SubscriptionAdmin, subscription_id: str, request:
         tenant=tenant,
         old_status=before.status,
         new_status=status,
-        actor=admin.actor,
+        actor=who,
         address=request.address or None,
     )
     log.info(line, correlation_id=request.correlation_id)

@@ -117,7 +117,9 @@ class OperatorsTest(TestCase):
         self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
         self.addCleanup(port.stopListening)
 
-    async def change_status(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+    async def change_status(
+        self, tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str
+    ) -> object:
         """Set a status as the service does."""
         given = (tenant, id, status, error, self.fhir, self.matcher, now)
         return await set_status(*given, correlation_id=correlation_id)

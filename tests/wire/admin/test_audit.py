@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -48,15 +49,17 @@ class AuditSearchTests(TestCase):
         await self.store.append([
             audit(1), audit(2, action="C", outcome=4, status=404), audit(3, surface=ADMIN, agent="admin"),
             audit(4, tenant="north", outcome=8, status=401), audit(5, interaction="create", entities=("Basic/7",)),
-            audit(6, patients=("Patient/9",)),
+            audit(6, patients=("Patient/9",)), audit(7, surface=ADMIN, agent="admin", user="lang"),
         ])  # fmt: skip
         since = (START + timedelta(seconds=5)).isoformat()
         table = {
-            "": [6, 5, 4, 3, 2, 1], "tenant=*": [6, 5, 4, 3, 2, 1], "tenant=north": [4],
-            "agent=admin": [3], "surface=admin": [3], "action=C": [2],
+            "": [7, 6, 5, 4, 3, 2, 1], "tenant=*": [7, 6, 5, 4, 3, 2, 1], "tenant=north": [4],
+            "agent=admin": [7, 3], "surface=admin": [7, 3], "action=C": [2],
+            "actor=lang": [7], "actor=nobody": [],
             "outcome=4,8": [4, 2], "interaction=create": [5], "entity=Basic/7": [5], "patient=9": [6],
-            "patient=Patient/9": [6], f"since={since}": [6, 5], "until=2026-01-31T08:00:02Z": [2, 1],
-            f"correlation_id={audit(2).correlation_id.upper()}": [2], "agent=": [6, 5, 4, 3, 2, 1], "agent=nobody": [],
+            "patient=Patient/9": [6], f"since={since}": [7, 6, 5], "until=2026-01-31T08:00:02Z": [2, 1],
+            f"correlation_id={audit(2).correlation_id.upper()}": [2], "agent=": [7, 6, 5, 4, 3, 2, 1],
+            "agent=nobody": [],
             f"since={since}&action=R&entity=Basic/7": [5], "agent=a%00": [],
         }  # fmt: skip
         for query, expected in table.items():
@@ -75,8 +78,8 @@ class AuditSearchTests(TestCase):
         self.assertEqual((body["total"], body["limit"], body["offset"], len(body["items"])), (7, 3, 3, 3))
         self.assertEqual(list(body["items"][0]), [
             "id", "recorded_at", "duration_ms", "tenant", "surface", "interaction", "action", "outcome", "http_status",
-            "agent", "client", "issuer", "user", "address", "correlation_id", "target", "entities", "patients",
-            "source",
+            "agent", "client", "issuer", "user", "actor", "via", "address", "correlation_id", "target", "entities",
+            "patients", "source",
         ])  # fmt: skip
 
 
@@ -87,7 +90,7 @@ class AuditHookTests(TestCase):
         self.noted: list[Audit] = []
         self.access = AdminAccess("right", "reading")
         self.hook = admin_audit.audit_hook(
-            self.noted.append, self.access.agent, lambda: datetime(2026, 1, 1, tzinfo=UTC), id_suffixes()
+            self.noted.append, self.access.caller, lambda: datetime(2026, 1, 1, tzinfo=UTC), id_suffixes()
         )
 
     async def ask(self, url: str, method: str = "GET", token: str = "right", status: int = 200) -> Sequence[Any]:
@@ -126,11 +129,45 @@ class AuditHookTests(TestCase):
         for arguments, expected in table.items():
             self.assertEqual(tuple(await self.ask(*arguments)), expected, arguments)
 
+    async def test_the_person_whom_a_caller_names(self) -> None:
+        """Only the full token may name a person, and without tokens only this machine."""
+        named = {"x-ipf-actor": "Zo%C3%AB%0ALang"}
+        closed, open_ = self.access, AdminAccess(None)
+        table = [
+            (closed, "Bearer right", "192.0.2.5", ("admin", "Zoë Lang")),
+            (closed, "Bearer reading", "192.0.2.5", ("admin-read", None)),
+            (closed, "Bearer wrong", "127.0.0.1", ("", None)),
+            (closed, "", "127.0.0.1", ("", None)),
+            (open_, "", "127.0.0.1", ("", "Zoë Lang")),
+            (open_, "", "::1", ("", "Zoë Lang")),
+            (open_, "", "192.0.2.5", ("", None)),
+            (open_, "Bearer right", "192.0.2.5", ("", None)),
+            (open_, "", "", ("", None)),
+        ]
+        for access, authorization, address, expected in table:
+            sent = replace(request("messages", **named, authorization=authorization), address=address)
+            caller = access.caller(sent)
+            self.assertEqual((caller.subject, caller.user), expected, (authorization, address))
+        for given, expected_name in (("", None), ("%20", None), ("%F0%9F%99%82" * 900, "\U0001f642" * 200)):
+            sent = request("messages", **{"x-ipf-actor": given}, authorization="Bearer right")
+            self.assertEqual(self.access.caller(sent).user, expected_name)
+
+    async def test_the_record_of_a_person(self) -> None:
+        sent = request("messages/7/retry", "POST", **{"x-ipf-actor": "lang", "authorization": "Bearer right"})
+        self.hook(sent, Answer(200), datetime(2026, 1, 1, tzinfo=UTC))
+        shown = admin_audit.item(self.noted[-1])
+        self.assertEqual(
+            (shown["actor"], shown["via"], shown["agent"], shown["user"]), ("lang", "admin", "admin", "lang")
+        )
+        await self.ask("messages/7/retry", "POST")
+        shown = admin_audit.item(self.noted[-1])
+        self.assertEqual((shown["actor"], shown["via"], shown["user"]), ("admin", None, None))
+
     async def test_a_failing_audit_trail_fails_no_request(self) -> None:
         def broken(_: Audit) -> None:
             raise RuntimeError("no trail")
 
-        hook = admin_audit.audit_hook(broken, self.access.agent, lambda: datetime.now(UTC), id_suffixes())
+        hook = admin_audit.audit_hook(broken, self.access.caller, lambda: datetime.now(UTC), id_suffixes())
         hook(request("messages"), Answer(200), datetime.now(UTC))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 

@@ -141,6 +141,16 @@ class IdentityTest(OperatorsTest):
         self.assertNotIn("Hansen", said[0])
         self.assertNotIn("4|711", said[0])
 
+    async def test_a_person_answers(self) -> None:
+        """The person whom the console names is the author of the answer and of the merge."""
+        await self.patients()
+        _, number = await self.conflict()
+        path = f"/identity-conflicts/{number}/answer"
+        _, body = await self.ask("POST", path, TAKE_A | {"answer": "merge"}, X_Ipf_Actor="Zo%C3%AB Lang")
+        self.assertEqual(body["answered_by"], "Zoë Lang")
+        self.assertEqual([one.answered_by for one in await self.stored()], ["Zoë Lang"])
+        self.assertEqual({one[3] for one in self.merged}, {"Zoë Lang"})
+
     async def test_apart(self) -> None:
         """The identifier gets a new id, the same one when the answer is repeated; the Patients stay as they are."""
         await self.patients()

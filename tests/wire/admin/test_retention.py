@@ -36,7 +36,7 @@ class RetentionTests(TestCase):
         root = Resource()
         access = AdminAccess(token, "r")
         self.trail: list[Audit] = []
-        audit = audit_hook(self.trail.append, access.agent, lambda: NOW, lambda: "id")
+        audit = audit_hook(self.trail.append, access.caller, lambda: NOW, lambda: "id")
         app, run = application(access.check, refusal, audit)
         routes(self.pruner, policy, count)(app, run)
         root.putChild(b"admin", app.resource())

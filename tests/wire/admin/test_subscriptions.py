@@ -11,6 +11,7 @@ from twisted.logger import globalLogPublisher
 
 from ipf.errors import Problem
 from ipf.ports import Answer, Attempt, Json, Request, SubscriptionState
+from ipf.ports.caller import Caller
 from ipf.telemetry.logs import record
 from ipf.wire.admin import subscriptions as under_test
 from ipf.wire.admin.subscriptions import SubscriptionAdmin, health_item
@@ -32,10 +33,14 @@ class AdminSubscriptionsTests(Writing):
         self.queue = MemoryDeliveryQueue(self.store)
         self.notifier = MemoryNotifier()
         self.changes: list[tuple[str, str, str, str | None]] = []
+        self.authors: list[str] = []
         self.admin = SubscriptionAdmin(self.queue, self.change, self.notifier, "admin token")
 
-    async def change(self, tenant: str, id: str, status: str, error: str | None, correlation_id: str) -> object:
+    async def change(
+        self, tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str
+    ) -> object:
         self.changes.append((tenant, id, status, error))
+        self.authors.append(who)
         stream = next(each for each in self.store.streams.values() if each.state.id == id)
         stream.state = replace(stream.state, status=status, error=error)
         return None
@@ -145,6 +150,10 @@ class AdminSubscriptionsTests(Writing):
         for token in ("audit_event=subscription_status_changed", "old_status=active", "new_status=off", "10.0.0.9"):
             self.assertIn(token, lines[0])
         self.assertIn('actor="admin token"', lines[0])
+        by_person = replace(request({"status": "off"}), caller=Caller(subject="admin", user="Ada (u1)"))
+        await under_test.change_status(self.admin, "s1", by_person)
+        self.assertEqual(self.authors, ["admin token"] * 4 + ["Ada (u1)"])
+        self.assertIn('actor="Ada (u1)"', lines[4])
 
     async def test_bad_status(self) -> None:
         await self.register("s1")

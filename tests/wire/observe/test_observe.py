@@ -23,6 +23,7 @@ from twisted.web.server import Site
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import MessageRow, Request, Status
 from ipf.ports.audit import Audit
+from ipf.ports.caller import Caller
 from ipf.ports.identity import AnswerKind, ConflictKind, ConflictRow, ConflictStatus, IdentityFinding, IdentityKey
 from ipf.ports.statistics import Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.access import OPEN_PATHS
@@ -154,7 +155,7 @@ class ObserveTests(TestCase):
         self.token = ""
         root = Resource()
         self.trail: list[Audit] = []
-        audit = audit_hook(self.trail.append, lambda _: "admin", lambda: NOW, lambda: "id")
+        audit = audit_hook(self.trail.append, lambda _: Caller(subject="admin"), lambda: NOW, lambda: "id")
         app, run = application(self.check_token, admin_refusal)
         routes(observe, self.check_token, "1.2.3", audit)(app, run)
         root.putChild(b"admin", app.resource())
@@ -163,13 +164,14 @@ class ObserveTests(TestCase):
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}"
 
-    def check_token(self, request: Request) -> None:
+    def check_token(self, request: Request) -> Caller:
         if (
             self.token
             and request.path not in OPEN_PATHS
             and request.headers.get("authorization") != f"Bearer {self.token}"
         ):
             raise Problem(Category.UNAUTHORIZED, "a token is needed")
+        return Caller(subject="admin")
 
     async def ask(
         self, path: str, query: str = "", method: str = "GET", template: str = "", **headers: str
@@ -334,7 +336,7 @@ class ObserveTests(TestCase):
         request = Request("GET", (name,), tuple(query.items()), {}, b"", "", OWN)
         works = {"system": observe.system, "throughput": observe.throughput, "dlq": observe.dlq}
         work = works.get(name, lambda _: observe.trace(rest))
-        answered = respond(lambda _: None, refusal, request, work)
+        answered = respond(lambda _: Caller(), refusal, request, work)
         answer = self.successResultOf(Deferred.fromCoroutine(answered))
         if name == "system":
             return
