@@ -121,6 +121,7 @@ class Backstage:
             self.add_stop(self.console.stop)
             self.console.start()
             self.engine.wait_ready()
+            case.prepare(self)
         except BaseException:
             self.stop()
             raise
@@ -161,6 +162,7 @@ class BrowserTest(TestCase):
     """
 
     timeout = PATIENCE
+    maxDiff = None
     is_alone = False
     engine_settings: Mapping[str, str] = {}
 
@@ -188,6 +190,10 @@ class BrowserTest(TestCase):
         while not condition():
             self.assertLess(time.monotonic(), deadline, "what is waited for does not happen")
             pause(0.05)
+
+    @classmethod
+    def prepare(cls, backstage: Backstage) -> None:
+        """What the engine of the class holds before its first test."""
 
     def page(self, **options: Any) -> Page:
         """A page of a new browser context.  Script errors and refusals of the content policy fail the test."""

@@ -1,0 +1,125 @@
+"""Every page, as it looks: light and dark, on a narrow screen, enlarged, for a screen reader, in German, its weight.
+
+The pages are those that links lead to (`crawl.py`), so that a new page is tested without a word here.
+IPF_SCREENSHOTS=FOLDER keeps a picture of each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, ViewportSize
+
+from ipf.console.web import PLACES
+from tests.console import data
+from tests.console.browser import Backstage, BrowserTest
+from tests.console.crawl import Client, Found, crawl, patterns
+
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+NARROW: ViewportSize = {"width": 400, "height": 800}
+ENLARGED: ViewportSize = {"width": 640, "height": 450}
+"""What a window of 1280 x 900 shows at 200 %."""
+MOST_BYTES = 200_000
+_WEIGHT = """() => performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))
+    .map((one) => one.encodedBodySize).reduce((sum, one) => sum + one, 0)"""
+_OVERFLOW = """() => document.documentElement.scrollWidth > document.documentElement.clientWidth + 1
+    ? [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > innerWidth + 1
+        && !one.closest('.scroll, .places, .both section'))
+        .slice(0, 5).map((one) => one.outerHTML.slice(0, 120))
+    : null"""
+_SERIOUS = ("serious", "critical")
+
+
+class EveryPageTests(BrowserTest):
+    engine_settings = data.SETTINGS
+
+    @classmethod
+    def prepare(cls, backstage: Backstage) -> None:
+        subscriber = data.Subscriber()
+        backstage.add_stop(subscriber.stop)
+        engine = data.Engine(backstage.engine)
+        data.seed(engine, f"{subscriber.url}/working", f"{subscriber.url}/broken")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.client = Client(self.console.port)
+        self.client.sign_in()
+
+    def pages(self) -> Iterator[Found]:
+        """The first page of each pattern."""
+        seen = set()
+        for found in crawl(self.client):
+            if found.kind == "text/html" and found.pattern not in seen:
+                seen.add(found.pattern)
+                yield found
+
+    def test_links_lead_to_pages_and_every_page_has_a_link(self) -> None:
+        found = crawl(self.client)
+        self.assertEqual([(one.url, one.status) for one in found if one.status != 200], [])
+        reached = {one.pattern.partition("?")[0] for one in found}
+        every = {f"{area}{path}" for area, paths in patterns().items() for path in paths}
+        self.assertEqual(every - reached - PARTS, set())
+        self.assertEqual({name for names in PLACES.values() for name in names} - set(patterns()), set())
+
+    def test_every_page_in_german(self) -> None:
+        self.client.headers["Accept-Language"] = "de"
+        for found in crawl(self.client):
+            if found.kind == "text/html":
+                self.assertEqual(found.status, 200, found.url)
+                self.assertIn('<html lang="de"', found.body, found.url)
+                self.assertIn("Nachrichten", found.body, found.url)
+
+    def test_every_page_on_every_screen(self) -> None:
+        """No part is cut off, nothing comes from elsewhere, the scripts report nothing, axe finds nothing serious."""
+        page, requests, reports = self.page(viewport=WIDE), [], []  # type: ignore[var-annotated]
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda line: reports.append(line.text) if line.type in ("error", "warning") else None)
+        page.goto("/")
+        wrong = [text for found in self.pages() for text in self._faults(page, found)]
+        outside = {url for url in requests if not url.startswith((self.console.url, "data:"))}
+        self.assertEqual("\n".join([*wrong, *outside, *reports]), "")
+
+    def _faults(self, page: Page, found: Found) -> Iterator[str]:
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(WIDE)
+        page.goto(found.url)
+        if not page.title().partition("·")[0].strip() or page.locator("h1").count() != 1:
+            yield f"{found.url}: no title, or not one h1"
+        if (weight := page.evaluate(_WEIGHT)) > MOST_BYTES:
+            yield f"{found.url}: {weight} bytes"
+        yield from (f"{found.url}: {text}" for text in _axe(page, "light"))
+        keep(page, found, "light")
+        page.emulate_media(color_scheme="dark")
+        yield from (f"{found.url}: {text}" for text in _axe(page, "dark"))
+        keep(page, found, "dark")
+        for name, size in (("wide", WIDE), ("narrow", NARROW), ("enlarged", ENLARGED)):
+            page.set_viewport_size(size)
+            if (parts := page.evaluate(_OVERFLOW)) is not None:
+                yield f"{found.url}: {name}: wider than the screen: {parts}"
+            if name == "narrow":
+                keep(page, found, name)
+
+
+PARTS: set[str] = set()
+"""Addresses that scripts ask for, without a link."""
+
+
+def _axe(page: Page, scheme: str) -> Iterator[str]:
+    """What axe finds, serious and critical."""
+    found: dict[str, Any] = Axe().run(page).response
+    for one in found["violations"]:
+        if one["impact"] in _SERIOUS:
+            yield f"{scheme}: {one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}"
+
+
+def keep(page: Page, found: Found, name: str) -> None:
+    """A picture, where somebody wants one."""
+    folder = os.environ.get("IPF_SCREENSHOTS")
+    if folder:
+        file = re.sub(r"[^a-z]+", "-", found.pattern.lower()).strip("-") or "overview"
+        page.screenshot(path=Path(folder) / f"{file}.{name}.png", full_page=True)
