@@ -22,6 +22,8 @@ def register(cli: click.Group, command: Register) -> None:
             click.argument("patient"),
             click.option("--tenant", help="Tenant of the Patient."),
             click.option("--reason", help="Why; it stays in the receipt, so without a name."),
+            click.option("--redact", multiple=True, help="Resource that stays without its references to him; * = all."),
+            click.option("--remove", multiple=True, help="Resource that also concerns others, to be removed; * = all."),
             click.option("--shared-messages", type=click.Choice(["remove"]), help="Messages about others, too."),
             click.option("--uncertain-messages", type=click.Choice(["keep", "remove"]), help="Only the number fits."),
             click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
@@ -32,15 +34,16 @@ def register(cli: click.Group, command: Register) -> None:
 
 
 async def forget(
-    api: Api, output: Output, patient: str, tenant: str | None, reason: str | None, shared_messages: str | None,
-    uncertain_messages: str | None, yes: bool,
+    api: Api, output: Output, patient: str, tenant: str | None, reason: str | None, redact: tuple[str, ...],
+    remove: tuple[str, ...], shared_messages: str | None, uncertain_messages: str | None, yes: bool,
 ) -> bool:  # fmt: skip
     """Erase PATIENT (Patient/x): show what it removes, ask, remove, print the receipt.
 
     Without --reason only the dry run.
     """
     path = f"/admin/patients/{patient.removeprefix('Patient/')}/forget"
-    chosen = {"shared_messages": shared_messages, "uncertain_messages": uncertain_messages}
+    chosen = {"redact": redact, "remove": remove, "shared_messages": shared_messages,
+              "uncertain_messages": uncertain_messages}  # fmt: skip
     body: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     shown = await api.call("POST", path, {"tenant": tenant}, dumps(body))
     obstacles = {name: found for name, found in shown["in_the_way"].items() if found and not chosen.get(name)}
@@ -60,7 +63,7 @@ async def forget(
 
 
 def _show(output: Output, shown: dict[str, Any], obstacles: dict[str, Any]) -> None:
-    output.say(f"{shown['patient']}: an erasure removes")
+    output.say(f"{', '.join(shown['patients'])}: an erasure removes")
     for name, count in shown["counts"].items():
         output.say(f"  {name} {count}")
     output.say("and keeps")

@@ -14,16 +14,17 @@ from typing import NamedTuple, Protocol
 class MentioningResource(NamedTuple):
     """A resource of which some version mentions a wanted reference.
 
-    `mentioned`: all references (Type/id) in all versions.  `values`: of a Patient, the values of its identifiers.
+    `mentioned`: all references (Type/id) in all versions.  Of a Patient, `values`: the values of its identifiers in all
+    versions; `merged_with`: the Patients that a link of its current version calls the same one (replaces, replaced-by).
     """
 
     rid: int
     reference: str
     version_id: int
     deleted: bool
-    versions: int
     mentioned: frozenset[str]
     values: frozenset[str]
+    merged_with: frozenset[str]
 
 
 class WrittenTogether(NamedTuple):
@@ -36,13 +37,14 @@ class WrittenTogether(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A message of the inbox."""
+    """A message of the inbox.  `disputed`: an open conflict says that its patient cannot be told."""
 
     id: int
     correlation_id: str
     status: str
     charset: str
     raw: bytes
+    disputed: bool = False
 
 
 class StoredReject(NamedTuple):
@@ -53,7 +55,10 @@ class StoredReject(NamedTuple):
 
 
 class ErasureReceipt(NamedTuple):
-    """That a patient was forgotten.  `digest`: SHA-256 of salt, tenant and reference.  `id` 0: not stored yet."""
+    """That a patient was forgotten.  `digests`: SHA-256 of salt, tenant and reference of each Patient.
+
+    `id` 0: not stored yet.  `signature` empty: the erasure has begun, and was not finished.
+    """
 
     tenant: str
     at: str
@@ -61,7 +66,7 @@ class ErasureReceipt(NamedTuple):
     reason: str
     counts: Mapping[str, int]
     salt: str
-    digest: str
+    digests: Sequence[str]
     key_id: str
     signature: str
     id: int = 0
@@ -69,25 +74,43 @@ class ErasureReceipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ErasedResources:
-    """What the FHIR database removes.  `rids`: rid -> version that was seen; `since`: when the search began."""
+    """What the FHIR database removes.  `rids`: rid -> version that was seen; `since`: when the search began.
+
+    `redacted`: resources that stay without their references to those, as `rids`.  `correlation_ids`: of messages that
+    are removed.
+    """
 
     tenant: str
     rids: Mapping[int, int]
     references: frozenset[str]
+    redacted: Mapping[int, int]
     correlation_ids: frozenset[str]
-    message_ids: frozenset[int]
     since: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class ErasedMessages:
+    """What the inbox removes.  `values`: the patient's numbers; `references`: of his resources."""
+
+    tenant: str
+    ids: Sequence[int]
+    rejects: Sequence[int]
+    values: frozenset[str]
+    references: frozenset[str]
+
+
 class FhirCounts(NamedTuple):
-    """Rows of the FHIR database that concern the resources.  `held_back`: subscriptions with other pending events."""
+    """Rows of the FHIR database that concern the resources.
+
+    `subscriptions`: Subscriptions that are not deleted, written with a token of the patient.
+    """
 
     versions: int
     events: int
     attempts: int
     exports: int
     answers: int
-    held_back: Sequence[str]
+    subscriptions: Sequence[str]
 
 
 class ErasureStore(Protocol):
@@ -108,8 +131,14 @@ class ErasureStore(Protocol):
     async def count(self, erased: ErasedResources) -> FhirCounts:
         """What `remove` would remove."""
 
-    async def remove(self, erased: ErasedResources, receipt: ErasureReceipt) -> ErasureReceipt:
-        """Remove, and store the receipt, in one transaction.  Problem CONFLICT when resources changed meanwhile."""
+    async def unfinished(self, tenant: str) -> Sequence[ErasureReceipt]:
+        """Receipts of erasures that began and were not finished."""
+
+    async def begin(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        """Store a receipt without a signature, or change the counts of an unfinished one."""
+
+    async def remove(self, erased: ErasedResources, receipt: ErasureReceipt) -> None:
+        """Remove, and store the signed receipt, in one transaction.  Problem CONFLICT when resources changed."""
 
     async def receipts(self, tenant: str, limit: int, offset: int) -> tuple[int, Sequence[ErasureReceipt]]:
         """Receipts of a tenant, newest first."""
@@ -130,8 +159,8 @@ class MessageErasure(Protocol):
     async def conversions(self, ids: Sequence[int]) -> int:
         """Further conversions of these messages."""
 
-    async def remove(self, tenant: str, ids: Sequence[int], rejects: Sequence[int], values: frozenset[str]) -> None:
-        """Remove them, in one transaction; also finished jobs whose selection names a value.
+    async def remove(self, erased: ErasedMessages) -> None:
+        """Remove them, and what the queues of operators have of them and of the resources, in one transaction.
 
         Problem CONFLICT when a message is being converted, or is gone.
         """

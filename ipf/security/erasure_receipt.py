@@ -1,8 +1,8 @@
 """Signed receipts of erasures.
 
-The digest is SHA-256 of salt, tenant and reference with NUL between them, so that who knows the reference can tell that
-it was erased, and nobody else learns it.  The signature is Ed25519 over `ipf erasure`, NUL, and the receipt without
-`id` and `signature` as JSON with sorted members, by the key of the audit trail.
+A digest is SHA-256 of salt, tenant and the reference of one Patient with NUL between them, so that who knows the
+reference can tell that it was erased, and nobody else learns it.  The signature is Ed25519 over `ipf erasure`, NUL, and
+the receipt without `id` and `signature` as JSON with sorted members, by the key of the audit trail.
 
 Sources: RFC 8032, RFC 8785.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import orjson
 
@@ -19,19 +19,27 @@ from ipf.ports.erasure import ErasureReceipt
 from ipf.security.audit_chain import SigningKey, is_signature
 
 
-def new_receipt(
-    key: SigningKey, tenant: str, reference: str, at: str, actor: str, reason: str, counts: Mapping[str, int]
-) -> ErasureReceipt:
-    """The signed receipt of an erasure."""
+def begun_receipt(tenant: str, references: Iterable[str], actor: str, reason: str) -> ErasureReceipt:
+    """The receipt of an erasure that begins; without time, counts and signature."""
     salt = secrets.token_hex(16)
-    digest = reference_digest(salt, tenant, reference)
-    receipt = ErasureReceipt(tenant, at, actor, reason, dict(counts), salt, digest, key.id, "")
+    digests = [reference_digest(salt, tenant, reference) for reference in sorted(references)]
+    return ErasureReceipt(tenant, "", actor, reason, {}, salt, digests, "", "")
+
+
+def signed(receipt: ErasureReceipt, key: SigningKey) -> ErasureReceipt:
+    """The receipt with a signature."""
+    receipt = receipt._replace(key_id=key.id)
     return receipt._replace(signature=key.sign(_statement(receipt)))
 
 
 def reference_digest(salt: str, tenant: str, reference: str) -> str:
     """The salted digest of a reference."""
     return hashlib.sha256("\0".join((salt, tenant, reference)).encode()).hexdigest()
+
+
+def concerns(receipt: ErasureReceipt, reference: str) -> bool:
+    """Whether it is the receipt of this Patient."""
+    return reference_digest(receipt.salt, receipt.tenant, reference) in receipt.digests
 
 
 def is_genuine(receipt: ErasureReceipt, public_key: str) -> bool:

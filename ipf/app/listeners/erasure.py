@@ -6,7 +6,8 @@ from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.app.stages.audit_chain import signing_key
 from ipf.config.settings import Settings
-from ipf.pipeline.maintenance.erasure import Erasure, ErasureRequest
+from ipf.pipeline.maintenance.erasure import Erasure
+from ipf.pipeline.maintenance.erasure_search import ErasureRequest
 from ipf.ports.erasure import ErasureReceipt
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.erasure.messages import PostgresMessageErasure
@@ -17,15 +18,17 @@ from ipf.wire.admin.erasure import ErasureAdmin, Forget, Preview
 def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> ErasureAdmin:
     """The erasures of the admin API.  `actor`: named in receipts."""
     key = signing_key(settings)
-    fhir, inbox = PostgresErasureStore(stores.fhir_database), PostgresMessageErasure(stores.inbox_database)
+    base_url = settings.base_url
+    fhir = PostgresErasureStore(stores.fhir_database, base_url)
+    inbox = PostgresMessageErasure(stores.inbox_database, base_url)
     erasure = Erasure(fhir, inbox, key, now, frozenset(settings.legal_holds))
 
     async def preview(wanted: Forget) -> Preview:
         plan = await erasure.plan(_request(wanted))
-        found = plan.found
+        messages = plan.found_messages
         return Preview(
-            plan.counts, plan.refused, sorted(found.shared), sorted(found.uncertain), sorted(found.busy),
-            plan.held_back, plan.confirm,
+            sorted(plan.found.patients), plan.counts, sorted(plan.found.shared), sorted(messages.shared),
+            sorted(messages.uncertain), sorted(messages.busy), plan.subscriptions, plan.confirm,
         )  # fmt: skip
 
     async def forget(wanted: Forget) -> ErasureReceipt:
@@ -35,8 +38,8 @@ def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> Erasu
 
     def _request(wanted: Forget) -> ErasureRequest:
         return ErasureRequest(
-            wanted.tenant, wanted.id, actor, wanted.reason, wanted.confirm, wanted.shared_messages == "remove",
-            wanted.uncertain_messages,
+            wanted.tenant, wanted.id, actor, wanted.reason, wanted.confirm, frozenset(wanted.redact),
+            frozenset(wanted.remove), wanted.shared_messages == "remove", wanted.uncertain_messages,
         )  # fmt: skip
 
     return ErasureAdmin(preview, forget, erasure.receipts)

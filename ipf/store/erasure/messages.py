@@ -9,31 +9,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
-from ipf.ports.erasure import MessageErasure, StoredMessage, StoredReject
+from ipf.fhir.model.erased_references import ErasedReferences, mention_pattern
+from ipf.ports.erasure import ErasedMessages, MessageErasure, StoredMessage, StoredReject
+from ipf.store.erasure.search import texts
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.quoting import array, bigints, literal
 
 RANGE = 5_000  # ids of one statement
-_MESSAGE = "b.id, b.correlation_id::text, s.status::text, b.charset, b.raw_message"
+_MESSAGE = """b.id, b.correlation_id::text, s.status::text, b.charset, b.raw_message,
+    EXISTS (SELECT FROM identity_conflicts c WHERE c.message_id = b.id AND c.status = 'open')"""
 _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id"
+_CONCERNS = """tenant = {tenant} AND (message_id = ANY ({ids}) OR target = ANY ({references})
+    OR (SELECT array_agg(m[1]) FROM regexp_matches(candidates || ' ' || finding, {mention}, 'g') m) && {references})"""
 _REMOVALS = (
+    # codes that no other message has any more; what an operator decided about them stays
+    """DELETE FROM unmapped_codes u USING (
+           SELECT unmapped_id FROM unmapped_messages GROUP BY 1 HAVING bool_and(message_id = ANY ({ids}))
+       ) m WHERE u.id = m.unmapped_id AND u.tenant = {tenant}""",
     "DELETE FROM unmapped_messages WHERE message_id = ANY ({ids})",
-    "DELETE FROM identity_conflicts WHERE message_id = ANY ({ids})",
+    # a message that waits for an answer about him becomes another conflict, or none, when it is tried again
+    f"DELETE FROM identity_conflicts WHERE {_CONCERNS}",
     "DELETE FROM admin_job_messages WHERE message_id = ANY ({ids})",
     "UPDATE unread_fields SET message_id = 0 WHERE message_id = ANY ({ids})",
     "DELETE FROM message_states WHERE id = ANY ({ids}) OR original_id = ANY ({ids})",
     "DELETE FROM message_bodies WHERE id = ANY ({ids})",
     "DELETE FROM rejects WHERE id = ANY ({rejects})",
-    """DELETE FROM admin_jobs j WHERE j.status NOT IN ('requested', 'running')
+    """DELETE FROM admin_jobs j WHERE j.tenant = {tenant} AND j.status NOT IN ('requested', 'running')
        AND EXISTS (SELECT FROM unnest({values}) x WHERE strpos(j.selection, x) > 0)""",
 )
+_ERRORS = """SELECT id, last_error FROM message_states WHERE tenant = {tenant} AND last_error IS NOT NULL
+    AND (SELECT array_agg(m[1]) FROM regexp_matches(last_error, {mention}, 'g') m) && {references}
+    ORDER BY id FOR UPDATE"""
 
 
 class PostgresMessageErasure:
-    """`ports.erasure.MessageErasure`."""
+    """`ports.erasure.MessageErasure`.  `base_url`: of this server; a URL below it is a reference."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, base_url: str) -> None:
         self._database = database
+        self._base_url = base_url
 
     async def by_correlation(self, tenant: str, correlation_ids: Sequence[str]) -> Sequence[StoredMessage]:
         """See `MessageErasure.by_correlation`."""
@@ -72,24 +86,31 @@ class PostgresMessageErasure:
         )
         return int((await self._database.one(sql))[0])
 
-    async def remove(self, tenant: str, ids: Sequence[int], rejects: Sequence[int], values: frozenset[str]) -> None:
+    async def remove(self, erased: ErasedMessages) -> None:
         """See `MessageErasure.remove`."""
-        known = bigints(ids)
 
         async def work(session: Session) -> None:
-            rows = await session.many(
-                f"SELECT id, status::text FROM message_states WHERE id = ANY ({known})"
-                f" OR (original_id IS NOT NULL AND original_id = ANY ({known})) ORDER BY id FOR UPDATE"
-            )
-            if any(status == "TRANSFORMING" for _, status in rows):
-                raise Problem(Category.CONFLICT, "a message of the patient is being converted: repeat in a moment")
-            if not set(ids) <= {int(row[0]) for row in rows}:
-                raise Problem(Category.CONFLICT, "a message of the patient is gone: begin with a dry run again")
-            texts = "ARRAY[" + ",".join(literal(value) for value in sorted(values)) + "]::text[]"
+            values = self._literals(erased)
+            await _lock(session, erased.ids)
             for statement in _REMOVALS:
-                await session.many(statement.format(ids=known, rejects=bigints(rejects), values=texts))
+                await session.many(statement.format(**values))
+            cleaner = ErasedReferences(erased.references, self._base_url)
+            for id_, error in await session.many(_ERRORS.format(**values)):
+                text = literal(cleaner.removed_from_text(error))
+                await session.many(f"UPDATE message_states SET last_error = {text} WHERE id = {int(id_)}")
 
         await self._database.transact(work)
+
+    def _literals(self, erased: ErasedMessages) -> dict[str, str]:
+        """What the statements are about, as SQL."""
+        return {
+            "tenant": literal(erased.tenant),
+            "ids": bigints(erased.ids),
+            "rejects": bigints(erased.rejects),
+            "values": texts(erased.values),
+            "references": texts(erased.references),
+            "mention": literal(mention_pattern(self._base_url)),
+        }
 
     async def _ranges(self, table: str) -> Sequence[int]:
         """The starts of ranges of ids."""
@@ -104,9 +125,22 @@ class PostgresMessageErasure:
         return sorted({encoded for value in values for one in charsets if (encoded := _encoded(value, one))})
 
 
+async def _lock(session: Session, ids: Sequence[int]) -> None:
+    """Lock the messages.  Problem CONFLICT when one is being converted, or is gone."""
+    known = bigints(ids)
+    rows = await session.many(
+        f"SELECT id, status::text FROM message_states WHERE id = ANY ({known})"
+        f" OR (original_id IS NOT NULL AND original_id = ANY ({known})) ORDER BY id FOR UPDATE"
+    )
+    if any(status == "TRANSFORMING" for _, status in rows):
+        raise Problem(Category.CONFLICT, "a message of the patient is being converted: repeat in a moment")
+    if not set(ids) <= {int(row[0]) for row in rows}:
+        raise Problem(Category.CONFLICT, "a message of the patient is gone: begin with a dry run again")
+
+
 def _message(row: Row) -> StoredMessage:
-    id_, correlation_id, status, charset, raw = row
-    return StoredMessage(id_, correlation_id, status, charset, bytes(raw))
+    id_, correlation_id, status, charset, raw, disputed = row
+    return StoredMessage(id_, correlation_id, status, charset, bytes(raw), disputed)
 
 
 def _encoded(value: str, charset: str) -> bytes:

@@ -27,15 +27,17 @@ from ipf.wire.admin.messages import answer, parameters_of, tenant_of, window
 log = Logger()
 
 _ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
-_MEMBERS = {
-    "dry_run": (bool,), "reason": (str,), "confirm": (str,), "shared_messages": (str,), "uncertain_messages": (str,),
+_MEMBERS: Mapping[str, type] = {
+    "dry_run": bool, "reason": str, "confirm": str, "redact": list, "remove": list, "shared_messages": str,
+    "uncertain_messages": str,
 }  # fmt: skip
 _CHOICES = {"shared_messages": ("remove",), "uncertain_messages": ("keep", "remove")}
+_REFERENCE = re.compile(r"\*|[A-Z][A-Za-z]+/[A-Za-z0-9\-.]{1,64}")
 _LONGEST = 1000
 _MOST_NAMED = 100
 KEPT = {
     "audit_trail": "records name the reference, and searches as they were asked: they are the proof of who saw what",
-    "receipt": "a salted digest of the reference, without a name",
+    "receipt": "salted digests of the references, without a name",
     "backups": "copies of the databases that were made before",
 }
 
@@ -45,21 +47,24 @@ class Forget(NamedTuple):
 
     tenant: str
     id: str
-    reason: str
-    confirm: str
-    shared_messages: str
-    uncertain_messages: str
+    reason: str = ""
+    confirm: str = ""
+    redact: Sequence[str] = ()
+    remove: Sequence[str] = ()
+    shared_messages: str = ""
+    uncertain_messages: str = ""
 
 
 class Preview(NamedTuple):
-    """What would be removed, and what is in the way."""
+    """What would be removed, and what is in the way.  `patients`: those that are merged with each other."""
 
+    patients: Sequence[str]
     counts: Mapping[str, int]
-    refused: Sequence[str]
+    resources: Sequence[str]
     shared: Sequence[int]
     uncertain: Sequence[int]
     busy: Sequence[int]
-    held_back: Sequence[str]
+    subscriptions: Sequence[str]
     confirm: str
 
 
@@ -86,7 +91,8 @@ class ErasureAdmin:
 async def forget(admin: ErasureAdmin, id_: str, request: Request) -> Answer:
     """`POST /admin/patients/{id}/forget`: a preview, or with `"dry_run": false` the receipt."""
     body = _body(request)
-    wanted = Forget(_tenant(request), _id(id_), *(body.get(name, "") for name in Forget._fields[2:]))
+    chosen = {name: value for name, value in body.items() if name != "dry_run"}
+    wanted = Forget(_tenant(request), _id(id_), **chosen)
     if body.get("dry_run", True):
         return answer(200, {"dry_run": True, "patient": f"Patient/{wanted.id}", **_shown(await admin.preview(wanted))})
     if not wanted.confirm:
@@ -108,19 +114,20 @@ async def list_receipts(admin: ErasureAdmin, request: Request) -> Answer:
 
 
 def receipt_item(receipt: ErasureReceipt) -> dict[str, Any]:
-    """A receipt; what is signed, its signature, and its number."""
-    return {**receipt._asdict(), "counts": dict(receipt.counts)}
+    """A receipt; what is signed, its signature, its number, and whether the erasure was finished."""
+    return {**receipt._asdict(), "counts": dict(receipt.counts), "finished": bool(receipt.signature)}
 
 
 def _shown(found: Preview) -> dict[str, Any]:
     return {
+        "patients": list(found.patients),
         "counts": dict(found.counts),
         "in_the_way": {
-            "resources": list(found.refused[:_MOST_NAMED]),
+            "resources": list(found.resources[:_MOST_NAMED]),
             "shared_messages": list(found.shared[:_MOST_NAMED]),
             "uncertain_messages": list(found.uncertain[:_MOST_NAMED]),
             "messages_in_conversion": list(found.busy[:_MOST_NAMED]),
-            "subscriptions": list(found.held_back[:_MOST_NAMED]),
+            "subscriptions": list(found.subscriptions[:_MOST_NAMED]),
         },
         "kept": KEPT,
         "confirm": found.confirm,
@@ -149,6 +156,11 @@ def _body(request: Request) -> Mapping[str, Any]:
             raise Problem(Category.VALUE, f"{name} has a value of the wrong type")
         if isinstance(value, str) and (len(value) > _LONGEST or not value.isprintable()):
             raise Problem(Category.VALUE, f"{name} must be a text of at most {_LONGEST} characters in one line")
+        if isinstance(value, list) and not all(isinstance(one, str) and _REFERENCE.fullmatch(one) for one in value):
+            raise Problem(Category.VALUE, f"{name} must be a list of references such as Group/1, or *")
         if name in _CHOICES and value not in _CHOICES[name]:
             raise Problem(Category.VALUE, f"{name} must be one of {', '.join(_CHOICES[name])}")
+    both = set(body.get("redact", ())) & set(body.get("remove", ()))
+    if both:
+        raise Problem(Category.VALUE, f"redact and remove both have {min(both)}")
     return body

@@ -1,131 +1,152 @@
-"""What an erasure must not touch, and what it refuses, on PostgreSQL; with one tenant, and under row-level security."""
+"""What an erasure removes, must not touch, and refuses; with one tenant, and under row-level security."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 from twisted.internet import defer
 
-from ipf.errors import Category, Problem
+from ipf.errors import Problem
 from ipf.fhir.model.json import dumps
-from ipf.pipeline.maintenance.erasure import Erasure, ErasureRequest
-from ipf.ports import Received
-from ipf.security.audit_chain import SigningKey, new_private_key
-from ipf.security.erasure_receipt import is_genuine, new_receipt, reference_digest
-from ipf.store.erasure.messages import PostgresMessageErasure
+from ipf.pipeline.maintenance.erasure_search import ErasureRequest
+from ipf.security.erasure_receipt import begun_receipt, concerns, is_genuine, reference_digest
 from ipf.store.erasure.resources import PostgresErasureStore
-from ipf.store.inbox.inbox import PostgresInbox
-from ipf.store.resources.resources import PostgresFhirStore
-from tests import postgres
-from tests.rest.world import OnPostgres, World
+from ipf.store.resources.consents import PostgresConsents
+from tests.pipeline.maintenance.erasures import KEY, ErasureSuite, hl7, observation, patient_of
+from tests.rest.world import BASE
 
-KEY = SigningKey(new_private_key())
-X, Y = ("x", "4711"), ("y", "4712")
-
-
-def hl7(number: str, patient: str, more: str = "") -> Received:
-    """A message with this CX in PID-3."""
-    raw = f"MSH|^~\\&|LAB|||||ADT^A01|{number}|P|2.5\rPID|1||{patient}||Hansen\r{more}".encode()
-    return Received(str(uuid4()), datetime.now(UTC), "LAB", number, "ADT_A01", raw)
+ALL = frozenset("*")
+MASKED = {"extension": [{"url": "http://hl7.org/fhir/StructureDefinition/data-absent-reason", "valueCode": "masked"}]}
+OTHERS = ["Observation/oy", "Patient/y", "Patient/y"]
 
 
-class ErasureTests(OnPostgres):
-    tenants = False
+def one(*references: str) -> frozenset[str]:
+    """References that an operator names."""
+    return frozenset(references)
 
-    async def setUp(self) -> None:
-        self.database = await postgres.database(self, "fhir", tenants=self.tenants)
-        self.world = World(PostgresFhirStore(self.database), database=self.database)
-        self.inbox_database = await postgres.database(self, "ipf")
-        self.inbox = PostgresInbox(self.inbox_database)
-        self.world.now = datetime.now(UTC)
-        self.erasure = self.make()
-        for id_, number in (X, Y):
-            patient = {"resourceType": "Patient", "id": id_, "identifier": [{"system": "urn:mrn", "value": number}]}
-            await self.put(patient)
-            await self.put(patient | {"active": True})
-            await self.put(self.observation(f"o{id_}", id_))
 
-    def make(self, *holds: str) -> Erasure:
-        """The erasure, with these holds."""
-        fhir, inbox = PostgresErasureStore(self.database), PostgresMessageErasure(self.inbox_database)
-        return Erasure(fhir, inbox, KEY, lambda: datetime.now(UTC), holds)
-
-    def observation(self, id_: str, patient: str) -> dict[str, Any]:
-        """One of this patient."""
-        return {"resourceType": "Observation", "id": id_, "status": "final", "code": {"text": "c"},
-                "subject": {"reference": f"Patient/{patient}"}}  # fmt: skip
-
-    async def put(self, resource: dict[str, Any]) -> None:
-        """Store it."""
-        answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
-        self.assertIn(answer.status, (200, 201), answer.body)
-
-    async def names(self) -> list[str]:
-        """All resources, once for each version."""
-        rows = await self.database.all_tenants.many(
-            "SELECT resource_type || '/' || id FROM resources JOIN resource_versions USING (rid) ORDER BY 1"
-        )
-        return [row[0] for row in rows]
-
-    async def message_ids(self) -> list[str]:
-        """MSH-10 of all messages."""
-        return [row[0] for row in await self.inbox_database.many("SELECT source_id FROM message_bodies ORDER BY 1")]
-
-    async def forget(self, **chosen: Any) -> Any:
-        """A dry run, and the erasure that it showed."""
-        wanted = ErasureRequest("default", "x", "operator", "asked for", **chosen)
-        plan = await self.erasure.plan(wanted)
-        return await self.erasure.forget(replace(wanted, confirm=plan.confirm))
-
-    async def refused(self, word: str, **chosen: Any) -> None:
-        """Nothing is changed, and the refusal has this word."""
-        before = await self.names(), await self.message_ids()
-        problem = await self.assertFailure(defer.Deferred.fromCoroutine(self.forget(**chosen)), Problem)
-        self.assertIs(problem.category, Category.CONFLICT)
-        self.assertIn(word, problem.text)
-        self.assertEqual((await self.names(), await self.message_ids()), before)
-
+class ErasureTests(ErasureSuite):
     async def test_the_other_patient_stays(self) -> None:
         """A similar id, a resource of his that was deleted, and one that refers to him in a former version alone."""
         await self.put({"resourceType": "Patient", "id": "x.1"})
-        await self.put(self.observation("gone", "x"))
+        await self.put(observation("gone", "x"))
         await self.world.send("DELETE", "Observation/gone")
-        await self.put(
-            {"resourceType": "Basic", "id": "b", "code": {"text": "c"}, "subject": {"reference": "Patient/x"}}
-        )
-        await self.put({"resourceType": "Basic", "id": "b", "code": {"text": "c"}})
+        basic = {"resourceType": "Basic", "id": "b", "code": {"text": "c"}}
+        await self.put(basic | {"subject": {"reference": "Patient/x"}})
+        await self.put(basic)
         receipt = await self.forget()
         self.assertEqual(await self.names(), ["Observation/oy", "Patient/x.1", "Patient/y", "Patient/y"])
         self.assertTrue(is_genuine(receipt, KEY.public_key))
         self.assertFalse(is_genuine(receipt._replace(reason="other"), KEY.public_key))
-        self.assertEqual(receipt.digest, reference_digest(receipt.salt, "default", "Patient/x"))
+        self.assertEqual(list(receipt.digests), [reference_digest(receipt.salt, "default", "Patient/x")])
         self.assertNotIn("Patient/x", dumps(receipt._asdict()).decode())
         total, (stored,) = await self.erasure.receipts("default", 10, 0)
         self.assertEqual((total, stored), (1, receipt))
         self.assertTrue(is_genuine(stored, KEY.public_key))
 
-    async def test_resources_about_two_patients_refuse(self) -> None:
-        """Directly, in a former version, and through a resource of the other one."""
-        provenance = {"resourceType": "Provenance", "recorded": "2026-01-01T00:00:00Z",
-                      "agent": [{"who": {"display": "d"}}]}  # fmt: skip
-        both = [{"reference": "Observation/ox"}, {"reference": "Observation/oy"}]
-        await self.put(provenance | {"id": "p", "target": both})
+    async def test_urls(self) -> None:
+        """One of this server is a reference to him; one of another server is not, even with the same id."""
+        await self.put(observation("own", "y") | {"subject": {"reference": f"{BASE}/Patient/x"}})
+        await self.put(observation("foreign", "y") | {"subject": {"reference": "http://other/fhir/Patient/x"}})
+        await self.forget()
+        self.assertEqual(await self.names(), ["Observation/foreign", *OTHERS])
+
+    async def test_resources_about_two_patients(self) -> None:
+        """Directly, in a former version, and through a resource of the other one: refused until it is decided."""
+        provenance: dict[str, Any] = {"resourceType": "Provenance", "id": "p", "recorded": "2026-01-01T00:00:00Z",
+                                      "agent": [{"who": {"display": "d"}}]}  # fmt: skip
+        await self.put(provenance | {"target": [{"reference": f"Observation/o{id_}"} for id_ in "xy"]})
         await self.refused("Provenance/p")
+        await self.refused("Provenance/p", redact=one("Provenance/q"))
+        receipt = await self.forget(redact=one("Provenance/p"))
+        self.assertEqual(receipt.counts["redacted"], 1)
+        (body,) = await self.bodies("p")
+        self.assertEqual(json.loads(body)["target"], [MASKED, {"reference": "Observation/oy"}])
+        self.assertEqual(await self.names(), ["Observation/oy", "Patient/y", "Patient/y", "Provenance/p"])
 
-    async def test_a_moved_resource_refuses(self) -> None:
+    async def test_a_group_stays_without_him(self) -> None:
+        """In all versions and in the index; the version numbers, times and the other members stay."""
+        members = [{"entity": {"reference": f"Patient/{id_}", "display": f"name of {id_}"}} for id_ in "xy"]
+        group = {"resourceType": "Group", "id": "g", "type": "person", "actual": True}
+        await self.put(group | {"member": members})
+        await self.put(group | {"member": members, "name": "later"})
+        (before,) = [await self.world.versions("Group/g")]
+        await self.refused("Group/g")
+        await self.forget(redact=ALL)
+        after = await self.world.versions("Group/g")
+        self.assertEqual(
+            [(v.version_id, v.last_updated) for v in after], [(v.version_id, v.last_updated) for v in before]
+        )
+        for version in after:
+            self.assertEqual(json.loads(version.body)["member"], [{"entity": MASKED}, members[1]])
+        self.assertEqual(await self.found("Group?member=Patient/x"), [])
+        self.assertEqual(await self.found("Group?member=Patient/y"), ["g"])
+
+    async def test_a_deleted_resource_about_both(self) -> None:
+        """Its history loses him."""
+        await self.put(observation("both", "x", performer=[{"reference": "Patient/y"}]))
+        await self.world.send("DELETE", "Observation/both")
+        await self.refused("Observation/both")
+        await self.forget(redact=ALL)
+        first, last = await self.bodies("both")
+        self.assertEqual((json.loads(first)["subject"], last), (MASKED, ""))
+
+    async def test_a_moved_resource(self) -> None:
         """It is the other patient's now, and its former version says that it was his."""
-        await self.put(self.observation("ox", "y"))
+        await self.put(observation("ox", "y"))
         await self.refused("Observation/ox")
+        await self.forget(remove=one("Observation/ox"))
+        self.assertEqual(await self.names(), OTHERS)
 
-    async def test_a_resource_of_no_compartment_refuses_until_it_is_deleted(self) -> None:
+    async def test_a_resource_of_no_compartment(self) -> None:
+        """A type that belongs to no patient: refused, until it is decided or deleted."""
         await self.put({"resourceType": "Device", "id": "d", "patient": {"reference": "Patient/x"}})
         await self.refused("Device/d")
         await self.world.send("DELETE", "Device/d")
         await self.forget()
-        self.assertEqual(await self.names(), ["Observation/oy", "Patient/y", "Patient/y"])
+        self.assertEqual(await self.names(), OTHERS)
+
+    async def test_what_is_removed_by_decision_takes_what_refers_to_it(self) -> None:
+        """Which needs a decision of its own, if it is another patient's."""
+        await self.put({"resourceType": "Device", "id": "d", "patient": {"reference": "Patient/x"}})
+        await self.put(observation("oy", "y", device={"reference": "Device/d"}))
+        await self.refused("Observation/oy", remove=one("Device/d"))
+        await self.forget(remove=one("Device/d"), redact=one("Observation/oy"))
+        self.assertEqual(json.loads((await self.bodies("oy"))[1])["device"], MASKED)
+        self.assertEqual(await self.names(), ["Observation/oy", *OTHERS])
+
+    async def test_criteria_and_narratives(self) -> None:
+        """A text with his id is no Reference: the id is replaced."""
+        html = '<div xmlns="http://www.w3.org/1999/xhtml"><a href="Patient/x">x</a> <a href="Patient/y">y</a></div>'
+        await self.put({"resourceType": "Library", "id": "l", "status": "active", "type": {"text": "t"},
+                        "text": {"status": "additional", "div": html}})  # fmt: skip
+        await self.forget(redact=ALL)
+        (body,) = await self.bodies("l")
+        self.assertEqual(json.loads(body)["text"]["div"], html.replace("Patient/x", "Patient/erased"))
+
+    async def test_merged_patients(self) -> None:
+        """Links of a merge make them one; a link of another kind does not."""
+        replaced = {"link": [{"other": {"reference": "Patient/x"}, "type": "replaced-by"}], "active": False}
+        await self.put(patient_of("z", "4713", **replaced))
+        await self.put(observation("oz", "z"))
+        also = {"link": [{"other": {"reference": "Patient/z"}, "type": "seealso"}]}
+        await self.put(patient_of("y", "4712", **also))
+        await self.inbox.store([hl7("Z", "4713^^^A^MR"), hl7("Y", "4712^^^A^MR")])
+        await self.refused("Patient/y", remove=ALL)
+        receipt = await self.forget(redact=ALL, uncertain_messages="remove")
+        self.assertEqual(await self.names(), ["Observation/oy", "Patient/y", "Patient/y", "Patient/y"])
+        self.assertEqual(json.loads((await self.bodies("y"))[2])["link"], [{"other": MASKED, "type": "seealso"}])
+        self.assertEqual(await self.message_ids(), ["Y"])
+        self.assertEqual([concerns(receipt, f"Patient/{id_}") for id_ in "xyz"], [True, False, True])
+
+    async def test_the_survivor_takes_the_prior_patient(self) -> None:
+        """The other direction of the same link."""
+        link = [{"other": {"reference": "Patient/x"}, "type": "replaced-by"}]
+        await self.put(patient_of("z", "4713", link=link))
+        await self.forget(id_="z")
+        self.assertEqual(await self.names(), OTHERS)
 
     async def test_messages(self) -> None:
         """His by what they wrote or by number and authority; the same number of another authority is not decided."""
@@ -133,82 +154,127 @@ class ErasureTests(OnPostgres):
         await self.inbox.store([
             known, hl7("OPEN", "4711^^^A^MR"), hl7("OTHER", "4711^^^B^MR"), hl7("Y", "4712^^^A^MR"),
             hl7("TWO", "4711^^^A^MR", "MRG|4712^^^A^MR\r"), hl7("TEXT", "99^^^A^MR", "NTE|||4711\r"),
+            hl7("SAME", "4711^^^A^MR", "PID|2||4711^^^A^MR||Hansen\r"),
         ])  # fmt: skip
+        await self.wrote(known, "x", "ox")
         await self.database.all_tenants.many(
-            f"UPDATE resource_versions v SET correlation_id = '{known.correlation_id}' FROM resources r"
-            " WHERE r.rid = v.rid AND r.id IN ('x', 'ox')"
+            "INSERT INTO receipts (partition_id, key, correlation_id)"
+            f" SELECT 1, 'message/' || k, gen_random_uuid() FROM unnest(ARRAY['{known.correlation_id}', '0']) k"
         )
         await self.refused("another patient")
-        await self.refused("only his number", shared_messages=True)
+        await self.refused("may be of another patient", shared_messages=True)
         await self.forget(shared_messages=True, uncertain_messages="keep")
         self.assertEqual(await self.message_ids(), ["OTHER", "TEXT", "Y"])
         left = await self.inbox_database.many("SELECT count(*) FROM message_states")
         self.assertEqual(left, [(3,)])
+        self.assertEqual(await self.database.all_tenants.many("SELECT key FROM receipts"), [("message/0",)])
+
+    async def test_messages_in_dispute_are_uncertain(self) -> None:
+        """A conflict says that his number may be of another person; queues of others lose his resources."""
+        known, disputed, other = hl7("K", "4711^^^A^MR"), hl7("D", "4711^^^A^MR"), hl7("Y", "4712^^^A^MR")
+        await self.inbox.store([known, disputed, other])
+        await self.wrote(known, "x")
+        numbers = dict(await self.inbox_database.many("SELECT source_id, id FROM message_bodies"))
+        await self.inbox_database.many(
+            "UPDATE message_states SET status = 'DEAD_LETTER', last_error = 'hapi: cannot tell (Patient/x, Patient/y)';"
+            " INSERT INTO identity_conflicts (tenant, state_id, message_id, place, status, detected_at, resource_type,"
+            " first_key, candidates, finding) SELECT 'default', id, id, '', 'open', now(), 'Patient', 'k',"
+            f" 'Patient/x Patient/y', '{{}}' FROM message_states WHERE id IN ({numbers['D']}, {numbers['Y']})"
+        )
+        await self.refused("may be of another patient")
+        await self.forget(uncertain_messages="keep")
+        self.assertEqual(await self.message_ids(), ["D", "Y"])
+        self.assertEqual(await self.inbox_database.many("SELECT id FROM identity_conflicts"), [])
+        errors = {row[0] for row in await self.inbox_database.many("SELECT last_error FROM message_states")}
+        self.assertEqual(errors, {"hapi: cannot tell (Patient/erased, Patient/y)"})
+
+    async def test_unmapped_codes(self) -> None:
+        """A code that only his messages have goes; one that another message has stays."""
+        known, other = hl7("K", "4711^^^A^MR"), hl7("Y", "4712^^^A^MR")
+        await self.inbox.store([known, other])
+        await self.wrote(known, "x")
+        await self.inbox_database.many(
+            "INSERT INTO unmapped_codes (tenant, source_system, concept_map, code, first_seen, last_seen, met, kept)"
+            " SELECT 'default', 'LAB', 'm', c, now(), now(), 1, 1 FROM unnest(ARRAY['his', 'both', 'none']) c;"
+            " INSERT INTO unmapped_messages SELECT u.id, b.id FROM unmapped_codes u, message_bodies b"
+            " WHERE u.code = 'both' OR (u.code = 'his' AND b.source_id = 'K')"
+        )
+        await self.forget()
+        left = await self.inbox_database.many(
+            "SELECT code, (SELECT count(*) FROM unmapped_messages m WHERE m.unmapped_id = u.id) FROM unmapped_codes u"
+            " ORDER BY 1"
+        )
+        self.assertEqual(left, [("both", 1), ("none", 0)])
 
     async def test_a_message_in_conversion_refuses(self) -> None:
         await self.inbox.store([hl7("OTHER", "4711^^^B^MR")])
         await self.inbox_database.many("UPDATE message_states SET status = 'TRANSFORMING', leased_at = now()")
         await self.refused("being converted", uncertain_messages="remove")
 
-    async def test_pending_events(self) -> None:
-        """A backlog about others, too, refuses; one about him alone is done, so that nothing is due for ever."""
-        rids = dict(await self.database.all_tenants.many("SELECT id, rid FROM resources"))
-        await self.database.all_tenants.many(
-            "INSERT INTO subscription_states (rid, partition_id, id, status, last_event_number, delivered_number)"
-            " VALUES (900, 1, 's', 'active', 3, 1)"
-        )
-        await self.database.all_tenants.many(
-            "INSERT INTO subscription_events (subscription_rid, event_number, resource_rid, version_id, occurred_at,"
-            f" correlation_id) SELECT 900, n, CASE n WHEN 2 THEN {rids['y']} ELSE {rids['x']} END, 1, now(),"
-            " gen_random_uuid() FROM generate_series(1, 3) n"
-        )
-        await self.refused("Subscription/s")
-        await self.database.all_tenants.many("UPDATE subscription_states SET delivered_number = 2")
+    async def test_consents(self) -> None:
+        """Every process learns that a Consent is gone."""
+        consents = PostgresConsents(self.database)
+        await self.put({
+            "resourceType": "Consent", "id": "c", "status": "active", "scope": {"text": "s"},
+            "category": [{"text": "c"}], "patient": {"reference": "Patient/x"}, "policyRule": {"text": "p"},
+            "provision": {"type": "deny"},
+        })  # fmt: skip
+        epoch = await consents.epoch()
+        self.assertEqual([found.resource is None for found in await consents.changes(epoch - 1)], [False])
         await self.forget()
-        state = "SELECT delivered_number, last_event_number FROM subscription_states"
-        self.assertEqual(await self.database.all_tenants.many(state), [(3, 3)])
-        events = "SELECT event_number FROM subscription_events"
-        self.assertEqual(await self.database.all_tenants.many(events), [(2,)])
+        self.assertGreater(await consents.epoch(), epoch)
+        self.assertEqual([found.resource for found in await consents.changes(epoch)], [None])
 
     async def test_another_plan_refuses(self) -> None:
         """What was written after the dry run."""
         wanted = ErasureRequest("default", "x", "operator", "asked for")
         plan = await self.erasure.plan(wanted)
-        await self.put(self.observation("late", "x"))
+        await self.put(observation("late", "x"))
         asked = self.erasure.forget(replace(wanted, confirm=plan.confirm))
         problem = await self.assertFailure(defer.Deferred.fromCoroutine(asked), Problem)
         self.assertIn("dry run", problem.text)
 
     async def test_a_write_after_the_search_refuses(self) -> None:
         """The transaction looks again: at versions of his resources, and at new ones that mention him."""
-        store = PostgresErasureStore(self.database)
-        for late in (self.observation("ox", "x"), self.observation("late", "x")):
+        store = PostgresErasureStore(self.database, BASE)
+        receipt = begun_receipt("default", ["Patient/x"], "a", "r")._replace(at="2026-01-01T00:00:00+00:00")
+        for late in (observation("ox", "x"), observation("late", "x")):
             plan = await self.erasure.plan(ErasureRequest("default", "x"))
             await self.put(late | {"code": {"text": "late"}})
             before = await self.names()
-            receipt = (await self.forgotten_elsewhere())._replace(tenant="default")
-            asked = defer.Deferred.fromCoroutine(store.remove(plan.erased, receipt))
+            asked = defer.Deferred.fromCoroutine(store.remove(plan.resources, receipt))
             problem = await self.assertFailure(asked, Problem)
             self.assertIn("meanwhile", problem.text)
             self.assertEqual(await self.names(), before)
 
-    async def forgotten_elsewhere(self) -> Any:
-        """A receipt."""
-        return new_receipt(KEY, "default", "Patient/z", "2026-01-01T00:00:00+00:00", "a", "r", {})
-
     async def test_holds(self) -> None:
-        """For all tenants, or for one."""
+        """For all tenants, or for one; of a patient merged with him, or whom shared resources and messages concern."""
         for hold in ("Patient/x", "default:Patient/x"):
             self.erasure = self.make(hold)
             await self.refused(hold)
-        self.erasure = self.make("Patient/y", "north:Patient/x")
-        await self.forget()
+        link = [{"other": {"reference": "Patient/x"}, "type": "replaced-by"}]
+        await self.put(patient_of("z", "4713", link=link))
+        self.erasure = self.make("Patient/z")
+        await self.refused("Patient/z")
+        await self.put(observation("both", "x", performer=[{"reference": "Patient/y"}]))
+        self.erasure = self.make("Patient/y")
+        await self.refused("Patient/y", redact=ALL)
+        await self.refused("Patient/y", remove=ALL)
+        self.erasure = self.make("Patient/other", "north:Patient/x")
+        await self.forget(remove=ALL)
+
+    async def test_a_held_patient_in_a_shared_message(self) -> None:
+        """Removing it is refused."""
+        shared = hl7("S", "4711^^^A^MR")
+        await self.inbox.store([shared])
+        await self.wrote(shared, "x", "y")
+        self.erasure = self.make("Patient/y")
+        await self.refused("Patient/y", shared_messages=True)
 
     async def test_another_tenant_stays(self) -> None:
         """Who has a Patient with the same id."""
-        for resource in ({"resourceType": "Patient", "id": "x"}, self.observation("ox", "x")):
-            path = f"{resource['resourceType']}/{resource['id']}"
-            self.assertEqual((await self.world.send("PUT", path, resource, "north")).status, 201)
+        for resource in ({"resourceType": "Patient", "id": "x"}, observation("ox", "x")):
+            await self.put(resource, "north")
         await self.forget()
         self.assertEqual(
             await self.names(), ["Observation/ox", "Observation/oy", "Patient/x", "Patient/y", "Patient/y"]

@@ -1,0 +1,59 @@
+"""Removal of references to erased resources from a resource that stays, such as a Group of several patients.
+
+A Reference to one of them becomes an element with the extension data-absent-reason, code `masked`: its text, display
+and identifier are gone, and the element is still there where the structure needs one.  In any other text (a link of a
+narrative, the criteria of a Subscription) the id becomes `erased`.  Names within texts are not found.
+
+Source: https://hl7.org/fhir/R4/extension-data-absent-reason.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from ipf.ports import Json
+
+_MASKED = {"extension": [{"url": "http://hl7.org/fhir/StructureDefinition/data-absent-reason", "valueCode": "masked"}]}
+
+
+def mention_pattern(base_url: str) -> str:
+    """A regular expression for Type/id within a text, in the syntax of Python and of PostgreSQL.
+
+    A URL of another server is none; one of this server, `base_url`, is.
+    """
+    base = re.sub(r"([^A-Za-z0-9])", r"\\\1", base_url)
+    return rf"(?:(?<![A-Za-z0-9/.-])|(?<={base}/))([A-Z][A-Za-z]+/[A-Za-z0-9.-]{{1,64}})(?![A-Za-z0-9.-])"
+
+
+class ErasedReferences:
+    """References to erased resources, as they stand in others.  `erased`: Type/id."""
+
+    def __init__(self, erased: Collection[str], base_url: str) -> None:
+        self._erased = frozenset(erased)
+        self._pattern = re.compile(mention_pattern(base_url))
+
+    def removed(self, resource: Json) -> Json:
+        """A copy of the resource without them."""
+        cleaned: Json = self._cleaned(resource)
+        return cleaned
+
+    def removed_from_text(self, text: str) -> str:
+        """The text with `erased` instead of the ids."""
+        return self._pattern.sub(self._replacement, text)
+
+    def _cleaned(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            if self._refers(value.get("reference")):
+                return _MASKED
+            return {name: self._cleaned(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._cleaned(item) for item in value]
+        return self.removed_from_text(value) if isinstance(value, str) else value
+
+    def _replacement(self, found: re.Match[str]) -> str:
+        return f"{found[1].partition('/')[0]}/erased" if found[1] in self._erased else found[0]
+
+    def _refers(self, text: Any) -> bool:
+        return isinstance(text, str) and any(found[1] in self._erased for found in self._pattern.finditer(text))

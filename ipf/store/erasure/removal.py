@@ -1,0 +1,97 @@
+"""The SQL of an erasure in the FHIR database; `resources.py` inserts the values as literals.
+
+Events keep their numbers, and a number is never used again.  Where the newest pending events of a subscription are
+removed, its last remaining pending event gets the newest number, so that the cursor reaches the end when it is
+delivered.  The lease of such a subscription ends, since its holder has the events in memory.
+"""
+
+from __future__ import annotations
+
+_EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR {asked} && {wanted}
+    OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND (
+        {found} && {wanted}
+        OR EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(v.body, '"id":"' || i || '"') > 0))))"""
+_ATTEMPTS = """EXISTS (SELECT FROM subscription_events e WHERE e.subscription_rid = a.subscription_rid
+    AND e.resource_rid = ANY ({rids})
+    AND e.event_number BETWEEN a.event_number AND coalesce(a.to_event_number, a.event_number))"""
+_ANSWERS = "a.partition_id = {partition} AND a.resource_type || '/' || a.resource_id = ANY ({wanted})"
+_WRITTEN = "g.partition_id = {partition} AND (g.patient = ANY ({ids}) OR g.fhir_user = ANY ({wanted}))"
+
+COUNTS = f"""SELECT (SELECT count(*) FROM resource_versions WHERE rid = ANY ({{rids}})),
+    (SELECT count(*) FROM subscription_events WHERE resource_rid = ANY ({{rids}})),
+    (SELECT count(*) FROM delivery_attempts a WHERE {_ATTEMPTS}),
+    (SELECT count(*) FROM export_jobs j WHERE {_EXPORTS}),
+    (SELECT count(*) FROM identity_answers a WHERE {_ANSWERS})"""
+
+# Without its grants a Subscription would see more: it must be deleted first.
+SUBSCRIPTIONS = f"""SELECT DISTINCT 'Subscription/' || s.id FROM subscription_grants g
+    JOIN subscription_states s ON s.rid = g.rid AND s.status <> 'deleted' WHERE {_WRITTEN} ORDER BY 1"""
+
+AFFECTED = """SELECT s.rid FROM subscription_states s WHERE s.partition_id = {partition}
+    AND EXISTS (SELECT FROM subscription_events e WHERE e.subscription_rid = s.rid AND e.resource_rid = ANY ({rids}))
+    ORDER BY s.rid FOR UPDATE"""
+
+# Every process knows the Consents; the rows tell it of those that are gone.
+_CONSENTS = """
+WITH c AS (
+    SELECT rid, partition_id FROM resources WHERE rid = ANY ({known}) AND resource_type = 'Consent'
+), e AS (
+    UPDATE consent_epoch SET epoch = epoch + 1 WHERE single AND EXISTS (SELECT FROM c) RETURNING epoch
+)
+INSERT INTO consent_changes (rid, partition_id, epoch) SELECT c.rid, c.partition_id, e.epoch FROM c CROSS JOIN e
+ON CONFLICT (rid) DO UPDATE SET epoch = excluded.epoch"""
+
+# Events that are sent again: up to the last one that remains; if none does, the cursor returns.
+_RESENT = """
+UPDATE subscription_states s SET resend_until = n.last,
+    delivered_number = CASE WHEN n.last IS NULL THEN greatest(s.delivered_number, s.resume_number)
+                            ELSE s.delivered_number END
+FROM subscription_states o LEFT JOIN LATERAL (
+    SELECT max(e.event_number) AS last FROM subscription_events e WHERE e.subscription_rid = o.rid
+        AND e.event_number > o.delivered_number AND e.event_number <= o.resend_until
+) n ON true
+WHERE s.rid = ANY ({affected}) AND o.rid = s.rid AND s.resend_until IS NOT NULL"""
+_PENDING = """SELECT s.rid, s.last_event_number,
+    (SELECT max(e.event_number) FROM subscription_events e WHERE e.subscription_rid = s.rid AND e.event_number >
+        CASE WHEN s.resend_until IS NULL THEN s.delivered_number ELSE s.resume_number END) AS last
+    FROM subscription_states s WHERE s.rid = ANY ({affected})"""
+_DONE = f"""
+UPDATE subscription_states s SET
+    delivered_number = CASE WHEN s.resend_until IS NULL THEN s.last_event_number ELSE s.delivered_number END,
+    resume_number = CASE WHEN s.resend_until IS NULL THEN s.resume_number ELSE s.last_event_number END
+FROM ({_PENDING}) n WHERE n.rid = s.rid AND n.last IS NULL"""
+_LAST = f"""
+UPDATE subscription_events e SET event_number = n.last_event_number
+FROM ({_PENDING}) n
+WHERE e.subscription_rid = n.rid AND e.event_number = n.last AND n.last < n.last_event_number"""
+_LEASES = """
+UPDATE subscription_states SET lease_token = lease_token + 1, lease_until = NULL, leased_by = NULL, ready_at = now()
+WHERE rid = ANY ({affected}) AND lease_until IS NOT NULL"""
+
+_RECEIPTS = """DELETE FROM receipts r USING unnest({correlations}) m(id) WHERE r.partition_id = {partition}
+    AND r.key >= 'message/' || m.id AND r.key < 'message/' || m.id || '0'"""
+
+# In an order in which each still finds its rows.  The state of a removed Subscription or topic, which is deleted, stays
+# since other processes learn from it that it is gone.
+REMOVALS = (
+    f"DELETE FROM delivery_attempts a WHERE {_ATTEMPTS} OR a.subscription_rid = ANY ({{rids}})",
+    "DELETE FROM subscription_events WHERE resource_rid = ANY ({rids}) OR subscription_rid = ANY ({rids})",
+    _RESENT,
+    _DONE,
+    _LAST,
+    _LEASES,
+    f"DELETE FROM subscription_grants g WHERE g.rid = ANY ({{rids}}) OR {_WRITTEN}",
+    "UPDATE subscription_states SET error = NULL, last_error = NULL WHERE rid = ANY ({rids})",
+    _CONSENTS,
+    *(
+        f"DELETE FROM {table} WHERE partition_id = {{partition}} AND rid = ANY ({{rids}})"
+        for table in ("index_text", "index_date", "index_quantity")
+    ),
+    f"DELETE FROM export_jobs j WHERE {_EXPORTS}",
+    f"DELETE FROM identity_answers a WHERE {_ANSWERS}",
+    """DELETE FROM websocket_tokens t WHERE t.partition_id = {partition}
+        AND EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(t.caller, '"' || i || '"') > 0)""",
+    "DELETE FROM resource_versions WHERE rid = ANY ({rids})",
+    "DELETE FROM resources WHERE rid = ANY ({rids})",
+    _RECEIPTS,
+)

@@ -1,0 +1,139 @@
+"""What the FHIR database has of a patient, for `resources.py`.
+
+The search reads every version of a tenant in ranges of rids, because a former version may mention what no index knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipf.fhir.model.erased_references import mention_pattern
+from ipf.fhir.model.json import loads
+from ipf.ports.erasure import MentioningResource, WrittenTogether
+from ipf.store.postgres.database import Database
+from ipf.store.postgres.quoting import array, bigints, joined, literal
+
+RANGE = 20_000  # rids of one statement
+PART = 2_000  # resources of which all versions are read at once
+_SAME = ("replaces", "replaced-by")
+_NEXT = "SELECT max(rid) FROM (SELECT rid FROM resources WHERE {of} AND rid > {after} ORDER BY rid LIMIT {limit}) r"
+_MENTIONING = """
+SELECT r.rid, r.resource_type || '/' || r.id, r.version_id, r.deleted FROM resources r
+WHERE {of} AND r.rid > {after} AND r.rid <= {until} AND (
+    r.resource_type || '/' || r.id = ANY ({wanted})
+    OR EXISTS (SELECT FROM resource_versions v WHERE v.rid = r.rid {likely} AND {found} && {wanted}))
+ORDER BY r.rid"""
+_VERSIONS = """
+SELECT v.rid, {found}, CASE WHEN r.resource_type = 'Patient' THEN v.body END, v.version_id = r.version_id
+FROM resource_versions v JOIN resources r ON r.rid = v.rid WHERE v.rid = ANY ({rids})"""
+_TOGETHER = """
+SELECT v.correlation_id::text, v.rid, r.resource_type || '/' || r.id, {found}
+FROM resource_versions v JOIN resources r ON r.rid = v.rid
+WHERE {of} AND v.correlation_id = ANY ({ids})"""
+
+
+def found_in(body: str, base_url: str) -> str:
+    """SQL: the references (Type/id) that a text has, an array; NULL when it has none."""
+    return f"(SELECT array_agg(DISTINCT m[1]) FROM regexp_matches({body}, {literal(mention_pattern(base_url))}, 'g') m)"
+
+
+def partition_of(tenant: str) -> str:
+    """SQL: the number of a tenant."""
+    return f"(SELECT id FROM partitions WHERE name = {literal(tenant)})"
+
+
+def texts(values: frozenset[str]) -> str:
+    """SQL: an array of texts."""
+    return rf"coalesce(string_to_array({literal(joined(sorted(values)))}, E'\x1f'), ARRAY[]::text[])"
+
+
+class ErasureSearch:
+    """The part of `ErasureStore` that searches.  `base_url`: of this server; a URL below it is a reference."""
+
+    def __init__(self, database: Database, base_url: str) -> None:
+        self._database = database
+        self._base_url = base_url
+
+    async def mentioning(self, tenant: str, references: frozenset[str]) -> Sequence[MentioningResource]:
+        """See `ErasureStore.mentioning`."""
+        rows = self._database.for_tenant(tenant)
+        of, after, found = f"partition_id = {partition_of(tenant)}", 0, []
+        likely, mentions = "", found_in("v.body", self._base_url)
+        if len(references) == 1:
+            likely = f"AND strpos(v.body, {literal(next(iter(references)))}) > 0"
+        while True:
+            (until,) = await rows.one(_NEXT.format(of=of, after=after, limit=RANGE))
+            if until is None:
+                break
+            found += await rows.many(
+                _MENTIONING.format(
+                    of=f"r.{of}", after=after, until=until, wanted=texts(references), likely=likely, found=mentions
+                )
+            )
+            after = until
+        details = {int(row[0]): _Details() for row in found}
+        for some in _parts([int(row[0]) for row in found]):
+            for rid, mentioned, body, is_current in await rows.many(
+                _VERSIONS.format(rids=bigints(some), found=mentions)
+            ):
+                details[rid].add(mentioned, body, is_current)
+        return [
+            MentioningResource(rid, reference, version, deleted, *details[rid].values)
+            for rid, reference, version, deleted in found
+        ]
+
+    async def existing(self, tenant: str, references: Sequence[str]) -> frozenset[str]:
+        """See `ErasureStore.existing`."""
+        types, ids = zip(*(one.split("/") for one in references), strict=True) if references else ((), ())
+        sql = rf"""SELECT r.resource_type || '/' || r.id
+            FROM unnest(string_to_array({literal(joined(types))}, E'\x1f'),
+                        string_to_array({literal(joined(ids))}, E'\x1f')) AS k(resource_type, id)
+            JOIN resources r ON r.partition_id = {partition_of(tenant)} AND r.resource_type = k.resource_type
+                AND r.id = k.id"""
+        return frozenset(row[0] for row in await self._database.for_tenant(tenant).many(sql))
+
+    async def correlations(self, tenant: str, rids: Sequence[int]) -> frozenset[str]:
+        """See `ErasureStore.correlations`."""
+        sql = f"SELECT DISTINCT correlation_id::text FROM resource_versions WHERE rid = ANY ({bigints(rids)})"
+        return frozenset(row[0] for row in await self._database.for_tenant(tenant).many(sql))
+
+    async def written_together(self, tenant: str, correlation_ids: Sequence[str]) -> Sequence[WrittenTogether]:
+        """See `ErasureStore.written_together`."""
+        ids = f"{literal(array(correlation_ids))}::uuid[]"
+        sql = _TOGETHER.format(
+            of=f"v.partition_id = {partition_of(tenant)}", ids=ids, found=found_in("v.body", self._base_url)
+        )
+        rows = await self._database.for_tenant(tenant).many(sql)
+        return [WrittenTogether(id_, rid, name, frozenset(mentioned or ())) for id_, rid, name, mentioned in rows]
+
+
+class _Details:
+    """What the versions of one resource have."""
+
+    def __init__(self) -> None:
+        self._mentioned: set[str] = set()
+        self._values: set[str] = set()
+        self._merged_with: set[str] = set()
+
+    def add(self, mentioned: Sequence[str] | None, patient: str | None, is_current: bool) -> None:
+        """One version.  `patient`: the body of a Patient."""
+        self._mentioned |= set(mentioned or ())
+        body: dict[str, Any] = loads(patient) if patient else {}  # a deletion has no body
+        for identifier in body.get("identifier", ()):
+            value = identifier.get("value")
+            if isinstance(value, str) and value.strip():
+                self._values.add(value.strip())
+        if is_current:
+            others = (link.get("other") or {} for link in body.get("link", ()) if link.get("type") in _SAME)
+            self._merged_with |= {one["reference"] for one in others if isinstance(one.get("reference"), str)}
+
+    @property
+    def values(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+        """The last members of a MentioningResource."""
+        return frozenset(self._mentioned), frozenset(self._values), frozenset(self._merged_with)
+
+
+def _parts(rids: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(rids), PART):
+        yield rids[start : start + PART]
