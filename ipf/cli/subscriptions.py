@@ -1,4 +1,4 @@
-"""Commands for subscriptions: health, delivery attempts, resource and status."""
+"""Commands for subscriptions: health, delivery attempts, resource, test of the endpoint, and status."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def register(cli: click.Group, command: Register) -> None:
         one(click.option("--limit", default=50)(click.option("--offset", default=0)(command(history))))
     )
     group.command("show")(one(command(show)))
+    group.command("test")(one(command(test)))
     codes = click.Choice(("active", "off", "requested", "error"))
     group.command("set")(one(click.argument("status", type=codes)(command(set_status))))
 
@@ -55,6 +56,14 @@ async def show(api: Api, output: Output, subscription_id: str) -> None:
     found = await api.get(_path(subscription_id, "resource"))
     if not output.data(found):
         output.record(found)
+
+
+async def test(api: Api, output: Output, subscription_id: str) -> bool:
+    """Send a handshake to the endpoint of a subscription; exit status 1 when it is not acknowledged."""
+    attempt = await api.call("POST", _path(subscription_id, "test"))
+    if not output.data(attempt):
+        output.record(attempt)
+    return bool(attempt["outcome"] == "success")
 
 
 async def set_status(api: Api, output: Output, subscription_id: str, status: str) -> None:

@@ -68,10 +68,15 @@ def notification(
     tenant: str = "",
     template: NotificationTemplate | None = None,
 ) -> Notification:
-    """The notification of these events; a handshake or heartbeat has none.  `template`: of the same version."""
+    """The notification of these events; a handshake or heartbeat has none.  `template`: of the same version.
+
+    A handshake by search is an empty POST to the endpoint: its form has no place for one.
+    """
     template = template or template_of(subscription)
     is_topic, payload = template.terms.is_topic, template.payload
-    method, url, body = "POST", template.endpoint, None
+    method, url, body, headers = "POST", template.endpoint, None, template.headers
+    if not is_topic and not events:
+        payload, headers = None, [header for header in headers if header[0].lower() != "content-type"]
     if payload is not None:
         body = bundle(subscription, events, context) if is_topic else events[0].body
         if payload.is_xml:
@@ -81,13 +86,13 @@ def notification(
     return Notification(
         method,
         url,
-        template.headers,
+        headers,
         body,
         events[-1].correlation_id if events else str(uuid4()),
         tenant,
         str(subscription.get("id", "")),
         template.content_type,
-        context.kind if is_topic else EVENT,
+        context.kind if is_topic or not events else EVENT,
         context.content,
         tuple(events),
         template.terms.timeout_seconds,

@@ -92,6 +92,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
     ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [PREVIEW]}),
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
+    ("POST", "/admin/subscriptions/s1/test"): (200, {"outcome": "failure", "kind": "handshake", "http_status": 503}),
     ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
     ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
     ("GET", "/admin/unread-fields"): (200, {"total": 2, "items": [UNREAD]}),
@@ -215,6 +216,7 @@ class CtlTests(TestCase):
                 ["12 resources (Encounter 2, Observation 10) refer to Patient/b again instead of Patient/a"],
             ),
             (subscriptions.health(api, output), False, ["since noon"]),
+            (subscriptions.test(api, output, "Subscription/s1"), False, ["handshake", "503"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
             (

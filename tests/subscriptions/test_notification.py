@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports import Event, Notification
+from ipf.ports import HANDSHAKE, Event, Notification
 from ipf.subscriptions.notification import CONTENT_TYPE, notification
 from ipf.subscriptions.notification_topic import NotificationContext
 
@@ -33,6 +33,15 @@ class NotificationTests(TestCase):
         sent = made(header=["X-Key: 1"])
         self.assertEqual((sent.method, sent.url), ("POST", "https://hook.example.org/in"))
         self.assertEqual((sent.headers, sent.body), ([("X-Key", "1")], None))
+
+    def test_a_handshake_is_an_empty_post(self) -> None:
+        """Whatever the payload: there is no event whose resource could be put."""
+        for payload in ({}, {"payload": "application/fhir+json"}, {"payload": "application/fhir+xml"}):
+            channel = {"type": "rest-hook", "endpoint": "https://a.example/in", "header": ["X-Key: 1"], **payload}
+            one = {"resourceType": "Subscription", "id": "s1", "criteria": "Patient?", "channel": channel}
+            sent = notification(one, [], NotificationContext("", EVENT.occurred_at, 3, HANDSHAKE))
+            self.assertEqual((sent.method, sent.url, sent.kind), ("POST", "https://a.example/in", HANDSHAKE))
+            self.assertEqual((list(sent.headers), sent.body), ([("X-Key", "1")], None))
 
     def test_urls(self) -> None:
         for endpoint, url in (

@@ -27,6 +27,7 @@ from ipf.app.runtime.process import now, run_in_thread
 from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
 from ipf.app.stages.maintenance import message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
+from ipf.app.stages.notifications import Notifications
 from ipf.app.stages.processes import ConverterProcesses
 from ipf.app.stages.topic_failures import failing_topics
 from ipf.config.settings import Settings
@@ -34,10 +35,11 @@ from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.service import MappingAdminService, as_claimed
 from ipf.mapping.library.workbench import Workbench
+from ipf.pipeline.deliver.handshake import TestNotification
 from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.tracing import traced_handler
-from ipf.ports import SYSTEM, Answer, Handler, Request, WebsocketHub
+from ipf.ports import SYSTEM, Answer, Handler, Request
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
@@ -99,7 +101,7 @@ class HttpParts:
     mapping: MappingAdminService
     profiles: VendorProfiles
     monitoring: Monitoring
-    sockets: WebsocketHub
+    notifications: Notifications
     converters: ConverterProcesses | None
     listeners: Listeners
     audit_feed: AuditFeed | None
@@ -114,6 +116,7 @@ async def open_http(
     audit = open_audit(settings, parts.stores, admin_access, reactor, stack)
     health = Health(_components(settings, parts, access, reactor), reactor)
     repository = _repository(settings, parts.stores, access)
+    sockets = parts.notifications.sockets
     mounts = {
         "fhir": klein_resource(_fhir(repository, parts.stores, access, audit), refuse),
         "mapping": klein_resource(
@@ -122,7 +125,7 @@ async def open_http(
         ),
         "admin": _admin(settings, parts, repository, admin_access, audit, health, reactor),
         "actuator": actuator.resource(health, _metrics_access(settings)),
-        "websocket": websocket_resource.resource(parts.sockets, reactor, access.authenticate, audit.bindings),
+        "websocket": websocket_resource.resource(sockets, reactor, access.authenticate, audit.bindings),
     }
     limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=connections)
     refusals = {"fhir": refuse, "mapping": refuse, "admin/observe": observe_refusal}
@@ -239,7 +242,7 @@ def _admin(
         access,
         stores.codes,
         parts.mapping,
-        _subscription_admin(settings, stores),
+        _subscription_admin(settings, stores, parts.notifications.test),
         more=routes,
         audit=audit.admin,
     )
@@ -273,7 +276,7 @@ def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operation
     return Operations(stores.inbox, stores.codes, messages, effects, preview, settings, given, __version__)
 
 
-def _subscription_admin(settings: Settings, stores: OpenedStores) -> SubscriptionAdmin:
+def _subscription_admin(settings: Settings, stores: OpenedStores, test: TestNotification) -> SubscriptionAdmin:
     """Subscriptions in the admin API."""
     drafts = system_drafts(settings)
 
@@ -283,7 +286,7 @@ def _subscription_admin(settings: Settings, stores: OpenedStores) -> Subscriptio
             caller=replace(SYSTEM, subject=who),
         )  # fmt: skip
 
-    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, _actor(settings))
+    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, test, _actor(settings))
 
 
 def _actor(settings: Settings) -> str:

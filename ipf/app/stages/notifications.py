@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,6 +17,7 @@ from ipf.pipeline.deliver.activate import Activate, SetStatus
 from ipf.pipeline.deliver.authorization import Authorization
 from ipf.pipeline.deliver.compose import Composer
 from ipf.pipeline.deliver.deliver import Deliver
+from ipf.pipeline.deliver.handshake import TestNotification
 from ipf.pipeline.deliver.websockets import WebsocketNotifier
 from ipf.pipeline.tracing import TracedChannel
 from ipf.pipeline.worker import Worker
@@ -37,10 +39,16 @@ log = Logger(namespace="ipf.app.notifications")
 _CHECKED_AT_START = 1000  # Subscriptions whose secrets are decrypted at start
 
 
-def start_notifications(
-    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
-) -> WebsocketNotifier:
-    """Start activation, delivery and websockets.  Returns the hub that websocket clients connect to."""
+@dataclass(frozen=True, slots=True)
+class Notifications:
+    """What other parts use: the hub that websocket clients connect to, and the test of an endpoint."""
+
+    sockets: WebsocketNotifier
+    test: TestNotification
+
+
+def start_notifications(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Notifications:
+    """Start activation, delivery and websockets."""
     compose, authorization = _composer(settings, stores)
     authorization_filter = authorization.authorization_filter if authorization is not None else None
     channels = open_notification_channels(settings, stores, reactor)
@@ -61,7 +69,7 @@ def start_notifications(
     sockets.start()
     stack.push_async_callback(sockets.stop, settings.stop_seconds)
     Deferred.fromCoroutine(_check_secrets(settings, stores))
-    return sockets
+    return Notifications(sockets, TestNotification(stores.deliveries, channels, compose, now))
 
 
 def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Authorization | None]:

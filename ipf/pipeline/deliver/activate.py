@@ -22,8 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
+from ipf.pipeline.deliver.handshake import shake_hands
 from ipf.pipeline.worker import finished_within
-from ipf.ports import HANDSHAKE, Attempt, Channel, Channels, Clock, Compose, DeliveryQueue, Lease
+from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 
 log = Logger()
 
@@ -130,14 +131,10 @@ class Activate:
     async def _handshake(self, lease: Lease, compose: Compose, channel: Channel) -> None:
         """Send the handshake, record it, set the status.  It is repeated when the store was unreachable."""
         try:
-            notification = await compose.handshake(lease)
-            attempted_at = self._now()
-            delivered = await channel.send(notification)
-            if self._stopping and not delivered.succeeded:
+            attempt = await shake_hands(lease, compose, channel, self._now)
+            if self._stopping and not attempt.succeeded:
                 return  # the stop may have cancelled the request
-            reason = None if delivered.succeeded else delivered.error or f"HTTP status {delivered.http_status}"
-            took = delivered.http_status, delivered.duration_ms, reason, notification.correlation_id
-            attempt = Attempt(0, attempted_at, delivered.succeeded, *took, kind=HANDSHAKE)
+            reason = attempt.error
             await self._queue.record(lease.tenant, lease.subscription_id, [attempt])
         except StoreUnreachable:
             return

@@ -240,6 +240,14 @@ def _subscription_paths() -> Schema:
         "/admin/subscriptions/health": {
             "get": _operation("subscriptionHealth", "Up to 500 subscriptions", "SubscriptionHealthList", [])
         },
+        "/admin/subscriptions/{id}/health": {
+            "get": _operation("oneSubscriptionHealth", "Health of one", "SubscriptionHealth", one, "404")
+        },
+        "/admin/subscriptions/{id}/test": {
+            "post": _operation(
+                "testSubscription", "Send a handshake to its endpoint", "DeliveryAttempt", one, "404", "422"
+            )
+        },
         "/admin/subscriptions/{id}/history": {
             "get": _page("subscriptionHistory", "Tries to notify, newest first", "SubscriptionHistory", *one)
         },

@@ -162,11 +162,12 @@ def _subscriptions() -> Schema:
     tried = object_of(
         attempted_at=TIME, outcome=TEXT, http_status=or_null(COUNT), error=or_null(TEXT), duration_ms=or_null(COUNT)
     )
-    history = page_of(tried)
+    history = page_of(ref("DeliveryAttempt"))
     history["properties"]["subscription_id"] = TEXT
     return {
         "SubscriptionHealth": health,
         "SubscriptionHealthList": object_of(total=COUNT, items=list_of(ref("SubscriptionHealth"))),
+        "DeliveryAttempt": tried,
         "SubscriptionHistory": history,
         "StatusRequest": {"type": "object", "properties": {"status": states}, "required": ["status"]},
     }

@@ -34,14 +34,21 @@ BY_OPERATOR = "set to error by an operator"
 ChangeStatus = Callable[[str, str, str, str | None, str, str], Awaitable[object]]
 """(tenant, id, status, error text, correlation id, who): written as a new version.  Problem NOT_FOUND."""
 
+TestEndpoint = Callable[[str, str], Awaitable[Attempt]]
+"""(tenant, id): sends a handshake and records it.  Problem NOT_FOUND, or BUSINESS_RULE without an endpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionAdmin:
-    """The parts that these functions use.  `actor`: the author of a change where no person is named."""
+    """The parts that these functions use.
+
+    `test`: sends a test notification.  `actor`: the author of a change where no person is named.
+    """
 
     queue: DeliveryQueue
     change_status: ChangeStatus
     notifier: Notifier
+    test: TestEndpoint
     actor: str = "admin"
 
 
@@ -51,6 +58,14 @@ def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
     @app.route("/subscriptions/health", methods=["GET"])
     async def list_health(web: IRequest) -> bytes:
         return await run(web, lambda request: health(admin, request))
+
+    @app.route("/subscriptions/<subscription_id>/health", methods=["GET"])
+    async def get_health(web: IRequest, subscription_id: str) -> bytes:
+        return await run(web, lambda request: one_health(admin, subscription_id, request))
+
+    @app.route("/subscriptions/<subscription_id>/test", methods=["POST"])
+    async def post_test(web: IRequest, subscription_id: str) -> bytes:
+        return await run(web, lambda request: send_test(admin, subscription_id, request))
 
     @app.route("/subscriptions/<subscription_id>/history", methods=["GET"])
     async def get_history(web: IRequest, subscription_id: str) -> bytes:
@@ -71,6 +86,28 @@ async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
         health_item(each) for each in await admin.queue.healths(parameters_of(request).get("tenant") or None, MOST)
     ]
     return answer(200, {"total": len(items), "items": items})
+
+
+async def one_health(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`GET /admin/subscriptions/{id}/health`: the item of one subscription."""
+    return answer(200, health_item(await _find(admin, _tenant(request), subscription_id)))
+
+
+async def send_test(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
+    """`POST /admin/subscriptions/{id}/test`: a handshake to its endpoint; 200 with the attempt, also a failed one."""
+    tenant = _tenant(request)
+    attempt = await admin.test(tenant, _id(subscription_id))
+    line = event_line(
+        "subscription_tested",
+        name="audit_event",
+        subscription_id=subscription_id,
+        tenant=tenant,
+        outcome="success" if attempt.succeeded else "failure",
+        actor=author_of(request, admin.actor),
+        address=request.address or None,
+    )
+    log.info(line, correlation_id=request.correlation_id)
+    return answer(200, history_item(attempt))
 
 
 async def history(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:

@@ -19,8 +19,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.config.settings import Settings
+from ipf.errors import Category, Problem
 from ipf.mapping.library.service import as_claimed
-from ipf.ports import Claimed, Mapped, Received, Settlement, Status, UnmappedCode
+from ipf.ports import Attempt, Claimed, Mapped, Received, Settlement, Status, UnmappedCode
 from ipf.rest.interactions.transaction import entries_of
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
@@ -108,7 +109,7 @@ class OperatorsTest(TestCase):
         access = AdminAccess(token, read_token)
         root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
-        subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, "admin")
+        subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, self.no_endpoint, "admin")
         routes = [more, self._identity(), admin_unread.routes(self.unread)]
         found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=routes)
         root.putChild(b"admin", found)
@@ -116,6 +117,10 @@ class OperatorsTest(TestCase):
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
         self.addCleanup(port.stopListening)
+
+    async def no_endpoint(self, tenant: str, id: str) -> Attempt:
+        """No endpoint is reached from here."""
+        raise Problem(Category.BUSINESS_RULE, f"Subscription/{id} of {tenant} is not sent to")
 
     async def change_status(
         self, tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import globalLogPublisher
 
 from ipf.errors import Problem
-from ipf.ports import Answer, Attempt, Json, Request, SubscriptionState
+from ipf.ports import HANDSHAKE, Answer, Attempt, Json, Request, SubscriptionState
 from ipf.ports.caller import Caller
 from ipf.telemetry.logs import record
 from ipf.wire.admin import subscriptions as under_test
@@ -34,7 +34,7 @@ class AdminSubscriptionsTests(Writing):
         self.notifier = MemoryNotifier()
         self.changes: list[tuple[str, str, str, str | None]] = []
         self.authors: list[str] = []
-        self.admin = SubscriptionAdmin(self.queue, self.change, self.notifier, "admin token")
+        self.admin = SubscriptionAdmin(self.queue, self.change, self.notifier, self.handshake, "admin token")
 
     async def change(
         self, tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str
@@ -44,6 +44,11 @@ class AdminSubscriptionsTests(Writing):
         stream = next(each for each in self.store.streams.values() if each.state.id == id)
         stream.state = replace(stream.state, status=status, error=error)
         return None
+
+    async def handshake(self, tenant: str, id: str) -> Attempt:
+        sent = Attempt(0, NOW, False, 503, 12, "HTTP status 503", CORRELATION, kind=HANDSHAKE)
+        await self.queue.record(tenant, id, [sent])
+        return sent
 
     async def register(self, id: str, status: str = "active", error: str | None = None) -> None:
         resource: Json = {
@@ -93,6 +98,21 @@ class AdminSubscriptionsTests(Writing):
         self.assertEqual((third["last_attempt_outcome"], third["last_error"]), (None, None))
         self.assertEqual(self.body(await under_test.health(self.admin, request(tenant="north")))["total"], 0)
 
+    async def test_health_of_one(self) -> None:
+        await self.register("s1")
+        item = self.body(await under_test.one_health(self.admin, "s1", request()))
+        self.assertEqual((item["id"], item["status"]), ("Subscription/s1", "active"))
+
+    async def test_the_endpoint_is_tested(self) -> None:
+        """The answer is the attempt, which the history has as well."""
+        await self.register("s1")
+        tried = self.body(await under_test.send_test(self.admin, "s1", request()))
+        self.assertEqual((tried["kind"], tried["outcome"], tried["http_status"]), ("handshake", "failure", 503))
+        self.assertIsNone(tried["event_number"])
+        found = self.body(await under_test.history(self.admin, "s1", request()))
+        self.assertEqual(found["items"], [tried])
+        self.assertEqual(self.changes, [])
+
     async def test_a_resource_without_criteria_or_channel(self) -> None:
         """The response has the fields that exist."""
         await self.register("s1")
@@ -129,6 +149,7 @@ class AdminSubscriptionsTests(Writing):
         for work in (
             under_test.history(self.admin, "nobody", request()),
             under_test.resource(self.admin, "no\x1fbody", request()),
+            under_test.one_health(self.admin, "nobody", request()),
             under_test.change_status(self.admin, "nobody", request({"status": "off"})),
         ):
             with self.assertRaises(Problem) as caught:
