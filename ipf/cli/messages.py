@@ -22,6 +22,10 @@ _TRACED = {
     "identity_conflicts": ("id", "status", "resource_type", "kind", "candidates", "answer", "target", "answered_by"),
 }  # fmt: skip
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
+_INTERFACES = (
+    "source_system", "listener", "last_seen", "is_silent", "expected_seconds", "per_minute", "received_24h",
+    "errors_24h", "waiting", "oldest_waiting_at", "tenant",
+)  # fmt: skip
 _UNREAD = ("segment", "kind", "path")
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
@@ -46,6 +50,7 @@ def register(cli: click.Group, command: Register) -> None:
         _with(command(discard), [many, click.option("--yes", is_flag=True, help="Do not ask for confirmation.")])
     )
     cli.command("dlq")(_with(command(dead_letters), [click.option("--limit", default=20, show_default=True)]))
+    cli.command("interfaces")(_with(command(interfaces), [click.option("--source-system", help="MSH-3.1.")]))
     cli.command("trace")(_with(command(trace), [click.argument("key")]))
 
 
@@ -161,6 +166,17 @@ async def dead_letters(api: Api, output: Output, limit: int) -> None:
     columns = ("id", "received_at", "source_system", "source_id", "message_type", "last_error")
     output.table(columns, [[item.get(name) for name in columns] for item in items])
     output.say(f"{len(items)} of {page.get('total', len(items))}" if items else "there are none")
+
+
+async def interfaces(api: Api, output: Output, source_system: str | None) -> bool:
+    """List the senders: rate, last message, errors, what waits; exit status 1 if one is silent for too long."""
+    found = await api.get("/admin/observe/interfaces", source_system=source_system)
+    if not output.data(found):
+        output.table(_INTERFACES, [[item.get(name) for name in _INTERFACES] for item in found["items"]])
+        output.say(
+            f"{found['total']} senders, {found['silent']} of them silent" if found["items"] else "there are none"
+        )
+    return not found["silent"]
 
 
 async def trace(api: Api, output: Output, key: str) -> None:

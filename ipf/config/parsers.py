@@ -214,6 +214,24 @@ def pairs(value: str) -> tuple[tuple[str, str], ...]:
     return tuple((one[0], one[1]) for one in found)
 
 
+_DURATION = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def intervals(value: str) -> tuple[tuple[str, int], ...]:
+    """`sender=time` separated by commas, as (sender, seconds); a name may have blanks, `*` is every other sender."""
+    found: dict[str, int] = {}
+    for part in filter(str.strip, value.split(",")):
+        name, _, text = part.rpartition("=")
+        time = _DURATION.fullmatch(text.strip())
+        if not name.strip() or time is None:
+            raise ValueError("expected sender=time such as LAB=15m, with s, m, h or d, several separated by commas")
+        if name.strip() in found:
+            raise ValueError("a sender has two times")
+        found[name.strip()] = int(time[1]) * _SECONDS[time[2]]
+    return tuple(found.items())
+
+
 def named(value: str) -> tuple[tuple[str, str], ...]:
     """Names, each optionally with `=value` (else empty), separated by spaces or commas."""
     return tuple((name, rest) for name, _, rest in (word.partition("=") for word in words(value)))

@@ -22,6 +22,7 @@ from ipf.config.parsers import (
     host_names,
     http_url,
     integer,
+    intervals,
     listeners,
     message_types,
     named,
@@ -234,6 +235,9 @@ class Settings(AuditSettings, AccessSettings):
     )
     max_bundle_entries: int = variable(
         "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "maximum entries of a Bundle; a larger one is answered 413"
+    )
+    expected_intervals: tuple[tuple[str, int], ...] = variable(
+        "IPF_EXPECTED_INTERVALS", intervals, (), "longest silence of a sender, sender=15m; unset: learnt from two weeks"
     )
     retention_days: int = variable(
         "IPF_RETENTION_DAYS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from ipf.ports.base import Json
@@ -73,6 +73,42 @@ class Trace:
     identity_conflicts: Sequence[ConflictRow] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What a sender does now.
+
+    `listener`: of the last message; None when retention has removed that.  `minutes`: messages received in each of the
+    last MINUTES minutes, the present one last.  `received`, `errors`: messages of the last 24 hours (from the beginning
+    of an hour), and those of them that failed or are dead letters.  `waiting`, `oldest_waiting`: messages that are
+    neither delivered nor dead letters.  `hours`, `longest_gap`: hours of the last LEARNT_DAYS days with messages, and
+    the longest time between two of them.
+    """
+
+    tenant: str
+    source_system: str
+    listener: str | None
+    first_seen: datetime
+    last_seen: datetime
+    minutes: Sequence[int] = ()
+    received: int = 0
+    errors: int = 0
+    waiting: int = 0
+    oldest_waiting: datetime | None = None
+    hours: int = 0
+    longest_gap: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendersNow:
+    """The senders that were heard last.  `is_exact`: whether `errors` and `waiting` count every message."""
+
+    senders: Sequence[Sender] = ()
+    is_exact: bool = True
+
+
+MINUTES, LEARNT_DAYS = 60, 14
+
+
 class MessageStatistics(Protocol):
     """Reads both databases, over all tenants.  StoreUnreachable: no connection to PostgreSQL."""
 
@@ -89,6 +125,12 @@ class MessageStatistics(Protocol):
 
         `unit`: `hour`, or `day` (UTC); `since` is the start of an interval.
         """
+
+    async def senders(self, now: datetime) -> SendersNow:
+        """The senders of all tenants."""
+
+    async def newest(self, limit: int) -> Sequence[MessageRow]:
+        """The newest messages by time of receipt."""
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
         """Number of dead letters, and the newest by time of receipt."""

@@ -144,6 +144,11 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("a=1 a=2", "two listeners have the same name", ("IPF_MLLP_LISTEN",)),
     ("maybe", "expected name=value, several separated by spaces", ("IPF_MLLP_TENANTS",)),
     ("maybe", "expected networks such as 10.1.0.0/16, not maybe", ("IPF_MLLP_ALLOW",)),
+    (
+        "LAB=15",
+        "expected sender=time such as LAB=15m, with s, m, h or d, several separated by commas",
+        ("IPF_EXPECTED_INTERVALS",),
+    ),
     ("maybe", "expected a whole number from 0 to 2147483647", ("IPF_MLLP_MAX_CONNECTIONS_PER_PEER",)),
     ("maybe", "expected a number from 0 to 2147483647", ("IPF_MLLP_MAX_RATE_PER_PEER",)),
     ("maybe", "expected a character set such as utf-8, iso8859-1 or cp1252", ("IPF_MLLP_FALLBACK_CHARSET",)),

@@ -35,6 +35,12 @@ ACCEPTED = [
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "PERMISSIVE", "channel_security", "permissive"),
     ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", False),
     ("IPF_MLLP_ALLOW", "10.1.2.3/16, tcp:2575=::1", "mllp_allow", (("", "10.1.0.0/16"), ("tcp:2575", "::1/128"))),
+    (
+        "IPF_EXPECTED_INTERVALS",
+        "LAB=15m, EPIC ADT = 2h,*=1d",
+        "expected_intervals",
+        (("LAB", 900), ("EPIC ADT", 7200), ("*", 86_400)),
+    ),
     ("IPF_MLLP_TENANTS", "tcp:2575=hospital-a", "mllp_tenants", (("tcp:2575", "hospital-a"),)),
     ("IPF_MLLP_CLIENT_NAMES", "a.example b.example=b", "mllp_client_names", (("a.example", ""), ("b.example", "b"))),
 ]

@@ -219,7 +219,7 @@ def _admin(
 ) -> IResource:
     """The admin API, with the observability API mounted in it."""
     stores = parts.stores
-    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime)
+    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime, dict(settings.expected_intervals))
     observe = Observe(parts.monitoring.statistics, health, facts, now)
     pruner, policy = message_pruner(stores), retention_policy(settings)
     merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)

@@ -4,6 +4,8 @@ Queries never read message bodies.  A background stage (`count_received`) counts
 `received_hours`; a query counts only the last minutes, from an index.  Undelivered messages are counted from the list
 index, which has few such rows; all others are delivered.
 
+The same stage keeps `message_senders` and `received_minutes`, which `senders.py` reads.
+
 A row may be committed later than it was received, at most by the timeout of the inbox, so the stage counts up to
 `LAG_SECONDS` ago.  Messages deleted by retention stay counted; messages deleted by an operator do not (a trigger).
 """
@@ -14,8 +16,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ipf.ports import MessageRow, Status
-from ipf.ports.statistics import MessageStatistics, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.statistics import (
+    MessageStatistics,
+    SendersNow,
+    Trace,
+    TracedDelivery,
+    TracedEvent,
+    TracedMessage,
+    TracedResource,
+)
 from ipf.store.inbox.conflicts import conflict_row, of_correlation
+from ipf.store.inbox.senders import senders
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 
@@ -23,17 +34,18 @@ LAG_SECONDS = 90  # longer than the sum of the timeouts of a statement and of th
 STEP_DAYS = 1  # counted in one step
 LONGEST_TRACE = 1000  # rows of each kind
 ROLLUP_DAYS = 100  # longer than the longest window of a query
+MINUTES_KEPT = 180  # of the counts by minute
 
 _OPEN = "('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED'), ('DEAD_LETTER')"
 # A loose index scan: the list index begins with the tenant.
-_TENANTS = """WITH RECURSIVE tenants AS (
+TENANTS = """WITH RECURSIVE tenants AS (
     (SELECT tenant FROM message_states WHERE original_id IS NULL ORDER BY tenant LIMIT 1)
     UNION ALL
     SELECT (SELECT s.tenant FROM message_states s WHERE s.original_id IS NULL AND s.tenant > t.tenant
             ORDER BY s.tenant LIMIT 1) FROM tenants t WHERE t.tenant IS NOT NULL
 ), known AS (SELECT tenant FROM tenants WHERE tenant IS NOT NULL)"""
 
-_QUEUE = f"""{_TENANTS}, open AS (
+_QUEUE = f"""{TENANTS}, open AS (
     SELECT w.status, n.count FROM known k CROSS JOIN (VALUES {_OPEN}) AS w(status) CROSS JOIN LATERAL (
         SELECT count(*) FROM message_states s
         WHERE s.tenant = k.tenant AND s.status = w.status AND s.original_id IS NULL) n
@@ -42,7 +54,7 @@ SELECT status::text, sum(count) FROM open GROUP BY status
 UNION ALL
 SELECT 'all', c.kept + (SELECT count(*) FROM message_bodies b WHERE b.received_at >= c.until) FROM received_counted c"""
 
-_OLDEST = f"""{_TENANTS}
+_OLDEST = f"""{TENANTS}
 SELECT min(n.received_at) FROM known k
 CROSS JOIN (VALUES ('RECEIVED'::message_status), ('TRANSFORMING'), ('FAILED')) AS w(status) CROSS JOIN LATERAL (
     SELECT s.received_at FROM message_states s
@@ -60,13 +72,31 @@ WITH state AS MATERIALIZED (
                   ORDER BY b.received_at LIMIT 1), now()))) AS next
     FROM received_counted c FOR UPDATE OF c SKIP LOCKED
 ), counted AS MATERIALIZED (
-    SELECT date_trunc('hour', b.received_at) AS hour, b.tenant, b.source_system, count(*) AS count
+    SELECT date_trunc('hour', b.received_at) AS hour, b.tenant, b.source_system, count(*) AS count,
+        min(b.received_at) AS first_seen, max(b.received_at) AS last_seen, max(b.id) AS last_id
     FROM message_bodies b
     WHERE b.received_at >= (SELECT until FROM state) AND b.received_at < (SELECT next FROM state)
     GROUP BY 1, 2, 3
 ), added AS (
-    INSERT INTO received_hours AS h SELECT * FROM counted
+    INSERT INTO received_hours AS h SELECT hour, tenant, source_system, count FROM counted
     ON CONFLICT (hour, tenant, source_system) DO UPDATE SET count = h.count + excluded.count
+), heard AS (
+    INSERT INTO message_senders AS s
+    SELECT tenant, source_system, min(first_seen), max(last_seen), max(last_id) FROM counted GROUP BY 1, 2
+    ON CONFLICT (tenant, source_system) DO UPDATE SET
+        last_seen = greatest(s.last_seen, excluded.last_seen), last_id = greatest(s.last_id, excluded.last_id)
+), minutes AS (
+    INSERT INTO received_minutes AS m
+    SELECT date_trunc('minute', b.received_at), b.tenant, b.source_system, count(*) FROM message_bodies b
+    WHERE b.received_at >= greatest((SELECT until FROM state), now() - interval '{MINUTES_KEPT} minutes')
+        AND b.received_at < (SELECT next FROM state)
+    GROUP BY 1, 2, 3
+    ON CONFLICT (minute, tenant, source_system) DO UPDATE SET count = m.count + excluded.count
+), old_minutes AS (
+    DELETE FROM received_minutes WHERE minute < now() - interval '{MINUTES_KEPT} minutes'
+), forgotten AS (
+    DELETE FROM message_senders s WHERE s.last_seen < now() - interval '{ROLLUP_DAYS} days'
+        AND NOT EXISTS (SELECT FROM counted c WHERE c.tenant = s.tenant AND c.source_system = s.source_system)
 ), removed AS (
     DELETE FROM received_hours WHERE hour < now() - interval '{ROLLUP_DAYS} days'
         AND hour < (SELECT until FROM state)
@@ -111,6 +141,18 @@ class PostgresMessageStatistics:
             received[start] = received.get(start, 0) - count
         return found + [(start, Status.DELIVERED, left) for start, left in received.items() if left > 0]
 
+    async def senders(self, now: datetime) -> SendersNow:
+        """See `MessageStatistics.senders`."""
+        return await senders(self._inbox, TENANTS, now)
+
+    async def newest(self, limit: int) -> Sequence[MessageRow]:
+        """See `MessageStatistics.newest`."""
+        rows = await self._inbox.many(
+            f"SELECT {_ROW} FROM message_bodies b JOIN message_states s ON s.id = b.id "
+            f"ORDER BY b.received_at DESC, b.id DESC LIMIT {int(limit)}"
+        )
+        return [message(row) for row in rows]
+
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
         """See `MessageStatistics.dead_letters`."""
         rows = await self._inbox.many(_dead_letters(limit))
@@ -151,7 +193,7 @@ def _throughput(since: datetime, source_system: str | None, unit: str) -> str:
     sender = f"AND source_system = {of}" if of else ""
     # A subquery, not a join, so that the planner always looks up the few open rows by id.
     is_of = f"WHERE (SELECT b.source_system FROM message_bodies b WHERE b.id = o.id) = {of}" if of else ""
-    return f"""{_TENANTS}, open AS MATERIALIZED (
+    return f"""{TENANTS}, open AS MATERIALIZED (
     SELECT s.id, s.received_at, s.status FROM known k CROSS JOIN (VALUES {_OPEN}) AS w(status)
     JOIN message_states s ON s.tenant = k.tenant AND s.status = w.status AND s.original_id IS NULL
         AND s.received_at >= {start}
@@ -168,7 +210,7 @@ def _dead_letters(limit: int) -> str:
     """The newest dead letters, each with the total; one row of NULLs with the total when there are none."""
     newest = f"ORDER BY s.received_at DESC, s.id DESC LIMIT {int(limit)}"
     dead = "s.status = 'DEAD_LETTER' AND s.original_id IS NULL"
-    return f"""{_TENANTS}, total AS (
+    return f"""{TENANTS}, total AS (
     SELECT coalesce(sum(n.count), 0) AS total FROM known k CROSS JOIN LATERAL (
         SELECT count(*) FROM message_states s WHERE s.tenant = k.tenant AND {dead}) n
 ), newest AS (

@@ -45,6 +45,14 @@ def resource(observe: Observe, check: Check, version: str, audit: AuditHook | No
     async def throughput(web: IRequest) -> bytes:
         return await run(web, observe.throughput)
 
+    @app.route("/live", methods=["GET"])
+    async def live(web: IRequest) -> bytes:
+        return await run(web, observe.live)
+
+    @app.route("/interfaces", methods=["GET"])
+    async def interfaces(web: IRequest) -> bytes:
+        return await run(web, observe.interfaces)
+
     @app.route("/dlq", methods=["GET"])
     async def dlq(web: IRequest) -> bytes:
         return await run(web, observe.dlq)

@@ -29,6 +29,7 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _THROUGHPUT = "Messages by hour or day of their receipt and their state now; the last bucket is not over yet"
 _TRACE = f"All rows of one correlation id, up to {MAX_TRACE_ROWS} of each kind"
+_INTERFACES = "Senders: rate, last message, errors, what waits, silence; those that need attention first"
 _UUID: Schema = {"type": "string", "format": "uuid"}
 
 
@@ -67,10 +68,15 @@ def _paths() -> Schema:
         "type": "string", "pattern": "^(0*[1-9][0-9]{0,3}[hd])?$", "default": DEFAULT_WINDOW})  # fmt: skip
     system = _query("source_system", "only messages of this sender (MSH-3.1)", _TEXT)
     limit = _query("limit", f"clamped to 1..{HIGHEST_LIMIT}", {"type": "integer", "default": DEFAULT_LIMIT})
+    newest = _query(
+        "limit", f"newest messages to return, clamped to 0..{HIGHEST_LIMIT}", {"type": "integer", "default": 0}
+    )
     correlation = {"name": "correlationId", "in": "path", "required": True, "schema": _TEXT}
     return {
         "/admin/observe/system": _get("system", "Health, feature toggles and queue sizes", "System"),
         "/admin/observe/throughput": _get("throughput", _THROUGHPUT, "Throughput", [window, system], "400"),
+        "/admin/observe/live": _get("live", "What changes from second to second", "Live", [newest], "400"),
+        "/admin/observe/interfaces": _get("interfaces", _INTERFACES, "Interfaces", [system]),
         "/admin/observe/dlq": _get("dlq", "Dead letters, newest first by receipt", "DeadLetters", [limit], "400"),
         "/admin/observe/trace/{correlationId}": _get("trace", _TRACE, "Trace", [correlation], "404"),
         "/admin/observe/openapi.json": {
@@ -154,6 +160,16 @@ def _schemas() -> Schema:
             downstream={"type": "object", "additionalProperties": _state("A part elsewhere; it takes nothing down")},
             queue=queue,
         ),
+        "Live": _body(
+            "The service at this second",
+            uptime_seconds={"type": "number", "minimum": 0}, queue=queue, oldest_waiting_at=_or_null(_TIME),
+            components={"type": "object", "additionalProperties": {"enum": ["UP", "DOWN"]}},
+            newest=_list(_object("A message", **_message(), tenant=_TEXT)),
+        ),
+        "Interfaces": _body(
+            "The senders", total=_COUNT, silent=_COUNT, first_minute=_TIME, items=_list(_interface()),
+            is_exact={"type": "boolean", "description": "false: a backlog is longer than what is counted"},
+        ),
         "Throughput": _body("Counts", window=_TEXT, bucket_width={"enum": ["hour", "day"]}, buckets=_list(bucket)),
         "Message": _object("A stored message", **_message()),
         "DeadLetters": _body("Dead letters", total=_COUNT, limit=_COUNT, items=_list(_ref("Message"))),
@@ -173,6 +189,17 @@ def _message() -> dict[str, Schema]:
         "last_attempt_at": _or_null(_TIME), "last_error": _or_null(_TEXT), "delivered_at": _or_null(_TIME),
         "correlation_id": _UUID, "permanent": {"type": "boolean"},
     }  # fmt: skip
+
+
+def _interface() -> Schema:
+    share = {"type": "number", "minimum": 0}
+    return _object(
+        "A sender", source_system=_TEXT, tenant=_TEXT, listener=_or_null(_TEXT), first_seen=_TIME, last_seen=_TIME,
+        silent_seconds=_COUNT, expected_seconds=_or_null(_COUNT), expected_by={"enum": ["setting", "learnt", None]},
+        is_silent={"type": "boolean"}, per_minute={"type": "number", "minimum": 0}, minutes=_list(_COUNT),
+        received_24h=_COUNT, errors_24h=_COUNT, error_share=_or_null(share), waiting=_COUNT,
+        oldest_waiting_at=_or_null(_TIME),
+    )  # fmt: skip
 
 
 def _traced_message() -> Schema:

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Status
-from ipf.ports.statistics import Trace
+from ipf.ports.statistics import Sender, SendersNow, Trace
 from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import literal
@@ -118,6 +118,44 @@ class MessageStatisticsTests(TestCase):
         self.assertEqual(await self.counts(), {(5, "DELIVERED"): 3})
         await run(self.inbox, f"DELETE FROM message_bodies WHERE id = {ids[1]}")
         self.assertEqual(await self.counts(), {(5, "DELIVERED"): 2})
+
+    async def test_senders(self) -> None:
+        """The same before and after the background count, but for what is learnt, which comes from counted hours."""
+        self.assertEqual(await self.statistics.senders(self.now), SendersNow([]))
+        minute = self.now.replace(second=0)
+        places = [(1, "DELIVERED", 3 * HOUR), (2, "DEAD_LETTER", 3 * HOUR), (3, "FAILED", 30 * HOUR)]
+        places += [(4, "DELIVERED", timedelta(minutes=10)), (5, "DELIVERED", timedelta(minutes=10))]
+        for number, status, ago in places:
+            await message(self.inbox, number, status, minute - ago)
+        await message(self.inbox, 6, "RECEIVED", minute - 2 * HOUR, system="RIS", tenant="b")
+        before = await self.senders()
+        await self.count_all()
+        after = await self.senders()
+        for found in (before, after):
+            lab, ris = found["LAB"], found["RIS"]
+            self.assertEqual((lab.tenant, lab.listener, lab.received, lab.errors), ("default", "lab", 4, 1))
+            self.assertEqual((lab.waiting, lab.oldest_waiting), (1, minute - 30 * HOUR))
+            self.assertEqual((lab.first_seen, lab.last_seen), (minute - 30 * HOUR, minute - timedelta(minutes=10)))
+            self.assertEqual({59 - place: count for place, count in enumerate(lab.minutes) if count}, {10: 2})
+            self.assertEqual((ris.tenant, ris.received, ris.errors, ris.waiting), ("b", 1, 0, 1))
+        self.assertEqual((after["RIS"].hours, after["RIS"].longest_gap), (1, None))
+        self.assertEqual(after["LAB"].hours, 3)
+        self.assertEqual(after["LAB"].longest_gap, 27 * HOUR)
+        await run(self.inbox, "UPDATE message_senders SET last_seen = now() - interval '101 days' WHERE tenant = 'b'")
+        await message(self.inbox, 7, "DELIVERED", self.now - timedelta(minutes=3))
+        await self.count_all()
+        self.assertEqual(list(await self.senders()), ["LAB"])
+
+    async def senders(self) -> dict[str, Sender]:
+        """The senders by name; every message is counted."""
+        found = await self.statistics.senders(self.now)
+        self.assertTrue(found.is_exact)
+        return {one.source_system: one for one in found.senders}
+
+    async def test_newest(self) -> None:
+        for number in range(5):
+            await message(self.inbox, number, "DELIVERED", self.now - number * HOUR, tenant="ab"[number % 2])
+        self.assertEqual([row.source_id for row in await self.statistics.newest(3)], ["M0", "M1", "M2"])
 
     async def pruning(self, *statements: str) -> None:
         """Delete as retention does."""

@@ -23,7 +23,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 APPLIED = {
     "fhir": (28, "73c8f7b7d15687ac66e8579650d3132eb1e269f0e70f121b0d5152bb84fded9d"),
-    "ipf": (13, "d0435365e10bbe0953d0cd4d20b3351b2430c8f0e93dd3158c3c34bba6e45ec0"),
+    "ipf": (14, "6a6724b0bfc9578985afcec00f029eb9c986007b8c4127c1ccb46709a6cda17d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 

@@ -25,12 +25,13 @@ from ipf.ports import MessageRow, Request, Status
 from ipf.ports.audit import Audit
 from ipf.ports.caller import Caller
 from ipf.ports.identity import AnswerKind, ConflictKind, ConflictRow, ConflictStatus, IdentityFinding, IdentityKey
-from ipf.ports.statistics import Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.statistics import Sender, SendersNow, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.access import OPEN_PATHS
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.audit import audit_hook
 from ipf.wire.admin.klein_app import application, respond
 from ipf.wire.admin.messages import refusal as admin_refusal
+from ipf.wire.observe import interfaces
 from ipf.wire.observe.app import routes
 from ipf.wire.observe.observe import Facts, Observe, buckets, refusal
 from ipf.wire.observe.openapi import document
@@ -82,6 +83,15 @@ TRACE = Trace(
 )
 
 
+SENDERS = (
+    Sender("default", "AAA", "lab", NOW, NOW, tuple(range(60)), 200, 50, 0, None, 30, timedelta(hours=1)),
+    Sender("default", "LAB", None, NOW, NOW - timedelta(minutes=16), (), 0, 0, 2, NOW),
+    Sender("default", "RIS", "ris", NOW, NOW - timedelta(hours=9), (0,) * 60, 3, 0, 0, None, 30, timedelta(hours=4)),
+    Sender("default", "PAS", "pas", NOW, NOW - timedelta(hours=9), (0,) * 60, 3, 0, 0, None, 23, timedelta(hours=4)),
+    Sender("default", "ECG", "ecg", NOW, NOW - timedelta(hours=7), (0,) * 60, 3, 3, 0, None, 30, timedelta(hours=4)),
+)
+
+
 class MemoryStatistics:
     """Statistics that the test gives; `error` is raised instead."""
 
@@ -108,6 +118,14 @@ class MemoryStatistics:
         if unit == "day":
             return [(HOUR.replace(hour=0), Status.DELIVERED, 12)]
         return [(HOUR, Status.FAILED, 2), (HOUR, Status.DELIVERED, 5), (HOUR - timedelta(hours=5), Status.DELIVERED, 7)]
+
+    async def senders(self, now: datetime) -> SendersNow:
+        self.check(now)
+        return SendersNow(SENDERS)
+
+    async def newest(self, limit: int) -> Sequence[MessageRow]:
+        self.check(limit)
+        return [row(number, Status.DELIVERED) for number in range(min(limit, 3))]
 
     async def dead_letters(self, limit: int) -> tuple[int, Sequence[MessageRow]]:
         self.check(limit)
@@ -151,7 +169,7 @@ class ObserveTests(TestCase):
             "auth_enabled": False, "validation_mode": "off", "channel_security_mode": "strict",
             "multitenancy_mode": "disabled",
         }  # fmt: skip
-        observe = Observe(self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5), lambda: NOW)
+        observe = Observe(self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5, {"LAB": 900}), lambda: NOW)
         self.token = ""
         root = Resource()
         self.trail: list[Audit] = []
@@ -200,7 +218,14 @@ class ObserveTests(TestCase):
     async def test_requests_are_audited(self) -> None:
         """All but those that dashboards poll."""
         trace = "/admin/observe/trace/{correlationId}"
-        for path, status in (("system", 200), ("throughput", 200), ("openapi.json", 200), ("dlq", 200)):
+        for path, status in (
+            ("system", 200),
+            ("live", 200),
+            ("interfaces", 200),
+            ("throughput", 200),
+            ("openapi.json", 200),
+            ("dlq", 200),
+        ):
             self.assertEqual((await self.ask(f"/admin/observe/{path}"))[0], status)
         await self.ask(f"/admin/observe/trace/{OWN}", template=trace)
         self.token = TOKEN
@@ -240,6 +265,52 @@ class ObserveTests(TestCase):
         for window in ("0h", "91d", "2161h", "24", "h", "1w", "-1h", "1.5h", "24H", "9" * 5000 + "h", "٣h"):
             with self.assertRaises(Problem, msg=window):
                 buckets(window, NOW)
+
+    async def test_interfaces(self) -> None:
+        """Silent ones first, by the setting or by what is learnt; then those with errors."""
+        status, body, _ = await self.ask("/admin/observe/interfaces")
+        shown = {one["source_system"]: one for one in body["items"]}
+        self.assertEqual(list(shown), ["LAB", "RIS", "AAA", "ECG", "PAS"])
+        self.assertEqual((status, body["total"], body["silent"]), (200, 5, 2))
+        expected = {"LAB": (900, "setting"), "RIS": (28_800, "learnt"), "PAS": (None, None), "ECG": (28_800, "learnt")}
+        for name, pair in expected.items():
+            self.assertEqual((shown[name]["expected_seconds"], shown[name]["expected_by"]), pair)
+        first = shown["AAA"]
+        self.assertEqual((first["per_minute"], first["error_share"], first["silent_seconds"]), (56.0, 0.25, 0))
+        self.assertEqual((shown["LAB"]["error_share"], shown["LAB"]["waiting"]), (None, 2))
+        _, body, _ = await self.ask("/admin/observe/interfaces", "source_system=RIS")
+        self.assertEqual([one["source_system"] for one in body["items"]], ["RIS"])
+        every = interfaces.expectation(SENDERS[0], {"*": 60, "LAB": 5})
+        self.assertEqual(every, (60, "setting"))
+
+    async def test_live(self) -> None:
+        for query, count in (("", 0), ("limit=2", 2), ("limit=-1", 0), ("limit=500", 3)):
+            status, body, _ = await self.ask("/admin/observe/live", query)
+            self.assertEqual((status, len(body["newest"])), (200, count))
+        self.assertEqual(body["components"], {"inbox": "UP", "mapping": "DOWN"})
+        self.assertEqual((body["queue"]["received"], body["newest"][0]["tenant"]), (3, "default"))
+
+    async def test_live_counts_a_share_of_the_time(self) -> None:
+        clock, counts = [100.0], []
+        statistics = MemoryStatistics()
+
+        async def slow() -> datetime:
+            statistics.check()
+            counts.append(round(clock[0], 3))
+            clock[0] += 0.1
+            return NOW
+
+        statistics.oldest_waiting = slow  # type: ignore[method-assign]
+        observe = Observe(statistics, Health({}, reactor), Facts("1", {}, lambda: clock[0]), lambda: NOW)
+        request = Request("GET", (), (), {}, b"", "", OWN)
+        for _ in range(10):
+            await observe.live(request)
+            clock[0] += 1
+        self.assertEqual(counts, [100.0, 103.1, 106.2, 109.3])
+        statistics.error = StoreUnreachable()
+        clock[0] += 9
+        body = json.loads((await observe.live(request)).body)
+        self.assertEqual((body["queue"]["received"], body["oldest_waiting_at"]), (None, None))
 
     async def test_dead_letters(self) -> None:
         for query, limit in (("", 20), ("limit=7", 7), ("limit=0", 1), ("limit=-5", 1), ("limit=" + "9" * 40, 100)):
