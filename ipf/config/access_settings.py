@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipf.config.parsers import boolean, labels, patients, words
+from ipf.config.parsers import boolean, labels, optional, patients, words
 from ipf.config.variables import variable
 
 
@@ -30,4 +30,7 @@ class AccessSettings:
     )
     legal_holds: tuple[str, ...] = variable(
         "IPF_LEGAL_HOLDS", patients, (), "patients who must not be erased: Patient/1, or tenant:Patient/1"
+    )
+    deident_profile: str | None = variable(
+        "IPF_DEIDENT_PROFILE", optional, None, "file with what de-identified exports keep; unset: the built-in profile"
     )

@@ -18,7 +18,8 @@ class ExportJob:
     `level`: `system`, `patient`, or `group:` and the id of a Group.  `types`: in the order of the export;
     `type_number`: index of the next type; `after_rid`: the last processed resource of that type.  `status`: running,
     done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.  `caller`: the one who
-    asked for it, where labels or Consents limit what it gets.
+    asked for it, where labels or Consents limit what it gets.  `deident`: title of the profile by which the resources
+    are de-identified; None: they are exported as they are.
     """
 
     tenant: str
@@ -36,6 +37,7 @@ class ExportJob:
     exported: int = 0
     token: int = 0
     caller: Caller = OPEN
+    deident: str | None = None
 
     @property
     def resource_type(self) -> str | None:

@@ -28,6 +28,7 @@ PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _NAMING = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _ABOUT_THE_RESULT = frozenset((
     "_count", "_sort", "_summary", "_elements", "_total", "_lastUpdated", "_since", "_type", "_outputFormat", "_until",
+    "_deident",
 ))  # fmt: skip
 _OWN = frozenset({"_id", "_tag", "_profile", "_security"})
 _INCLUDES = frozenset({"_include", "_revinclude"})

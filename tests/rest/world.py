@@ -24,6 +24,7 @@ from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, Unit
+from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
@@ -52,6 +53,7 @@ class World:
     database: Any = None
     memory_exports: MemoryExports | None = None
     export_hours: float = 24.0
+    deident: Deidentification | None = None
     integrity: bool = False
     terminology: Terminology | None = None
     reindex: Any = None
@@ -95,6 +97,7 @@ class World:
             reindex=self.reindex,
             exports=self.exports,
             export_hours=self.export_hours,
+            deident=self.deident,
             max_page_size=self.max_page_size,
             conformance=self.conformance,
             vault=self.vault,

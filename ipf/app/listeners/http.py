@@ -25,7 +25,7 @@ from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
-from ipf.app.stages.maintenance import message_pruner, retention_policy
+from ipf.app.stages.maintenance import deidentification, message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.notifications import Notifications
 from ipf.app.stages.processes import ConverterProcesses
@@ -202,6 +202,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
         exports=PostgresExports(stores.fhir_database),
         reindex=PostgresReindexQueue(stores.fhir_database),
         export_hours=settings.export_hours,
+        deident=deidentification(settings),
         integrity=integrity if settings.referential_integrity else None,
         referrers=referrers,
         run_in_thread=run_in_thread,

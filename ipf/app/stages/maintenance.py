@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.task import deferLater
@@ -24,6 +25,9 @@ from ipf.pipeline.maintenance.retention import Retention
 from ipf.pipeline.worker import Step, Worker
 from ipf.ports.statistics import RetentionPolicy
 from ipf.rest.write.commit import refresh
+from ipf.security.deident.profile import built_in, read_profile
+from ipf.security.deident.pseudonyms import Pseudonyms
+from ipf.security.deident.resource import Deidentification
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.retention import PostgresPruner
@@ -53,7 +57,8 @@ def start_maintenance(
     retention = Retention(
         message_pruner(stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
     )
-    start("export", Export(PostgresExports(stores.fhir_database), stores.fhir).step, poll_seconds)
+    export = Export(PostgresExports(stores.fhir_database), stores.fhir, deidentification(settings))
+    start("export", export.step, poll_seconds)
     start("reindex", reindex.step, REINDEX_POLL_SECONDS)
     start("jobs", jobs.step, poll_seconds)
     start("retention", retention.step, RETENTION_POLL_SECONDS)
@@ -61,6 +66,14 @@ def start_maintenance(
     audit_days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
     audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause, chain)
     run_periodically(EVERY_SECONDS, audit.run, "audit maintenance", reactor, stack)
+
+
+def deidentification(settings: Settings) -> Deidentification | None:
+    """How exports are de-identified; None without IPF_SECRET_KEY.  Problem VALUE names IPF_DEIDENT_PROFILE."""
+    path = settings.deident_profile
+    profile = built_in() if path is None else read_profile(Path(path))
+    keys = (settings.secret_key or "").split()
+    return Deidentification(profile, Pseudonyms(keys[0])) if keys else None
 
 
 def retention_policy(settings: Settings) -> RetentionPolicy:

@@ -7,20 +7,21 @@ its last part.  Memory is bounded by one page.  A job that cannot be read is mar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from twisted.logger import Logger
 
-from ipf.errors import Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
-from ipf.fhir.model.json import loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.compartments import compartments
 from ipf.ports import FhirStore, Version
 from ipf.ports.exports import ExportJob, ExportPart, Exports
 from ipf.rest.operations.export import patients_of
 from ipf.rest.write.visibility import visible_now
 from ipf.security.access import refresh_access
+from ipf.security.deident.resource import Deidentification
 
 log = Logger()
 
@@ -31,11 +32,14 @@ Keep = Callable[[Version], bool]
 
 
 class Export:
-    """The stage; `step` writes one part of one job."""
+    """The stage; `step` writes one part of one job.  `deident`: for jobs that ask for it; None without a key."""
 
-    def __init__(self, exports: Exports, store: FhirStore, *, page: int = PAGE) -> None:
+    def __init__(
+        self, exports: Exports, store: FhirStore, deident: Deidentification | None = None, *, page: int = PAGE
+    ) -> None:
         self._exports = exports
         self._store = store
+        self._deident = deident
         self._page = page
 
     async def step(self) -> bool:
@@ -63,14 +67,24 @@ class Export:
         keep = await self._filter(job)
         await refresh_access()
         shown = await visible_now(found, job.caller, job.tenant, self._store, "r")
-        kept = [version for version in shown if keep(version)]
+        kept = self._bodies(job, [version for version in shown if keep(version)])
         if len(found) < self._page:
             after = replace(job, type_number=job.type_number + 1, after_rid=0, exported=job.exported + len(kept))
             after = replace(after, status="running" if after.resource_type else "done")
         else:
             after = replace(job, after_rid=found[-1].rid, exported=job.exported + len(kept))
-        body = b"".join(version.body + b"\n" for version in kept)
+        body = b"".join(one + b"\n" for one in kept)
         return after, ExportPart(resource_type, len(kept), body) if kept else None
+
+    def _bodies(self, job: ExportJob, versions: Sequence[Version]) -> list[bytes]:
+        """The lines of a part.  Problem VALUE when the profile of the job is not that of the service any more."""
+        if job.deident is None:
+            return [version.body for version in versions]
+        if self._deident is None or self._deident.profile.title != job.deident:
+            raise Problem(Category.VALUE, "the profile of de-identified exports has changed; begin again")
+        copy = self._deident.of(job.tenant, job.transaction_time).copy
+        found = (copy(loads(version.body)) for version in versions)
+        return [dumps(resource) for resource in found if resource is not None]
 
     async def _filter(self, job: ExportJob) -> Keep:
         if job.level == "system":

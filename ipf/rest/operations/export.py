@@ -3,6 +3,7 @@
 GET or POST [base]/$export, [base]/Patient/$export and [base]/Group/[id]/$export start a job (202, Content-Location).
 [base]/$export-status/[job] returns its progress (202 with X-Progress), then the manifest (200); DELETE cancels it.
 [base]/$export-file/[job]/[number] is one file.  Jobs are rows: after a crash any process continues them.
+`_deident=true`, a parameter of our own, exports de-identified copies (`security/deident`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import visible_now
 from ipf.security.access import limits
+from ipf.security.deident.profile import Profile
 
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
-_PARAMETERS = frozenset({"_since", "_type", "_outputFormat"})
+_PARAMETERS = frozenset({"_since", "_type", "_outputFormat", "_deident"})
 
 
 async def export(request: Request, repository: Repository) -> Answer:
@@ -39,17 +41,20 @@ async def export(request: Request, repository: Repository) -> Answer:
         raise Problem(Category.REQUIRED, "$export needs the header Prefer: respond-async")
     level = await _level(request, repository)
     values = await repository.parsed(request, lambda: _parameters(request))
-    now = repository.clock()
+    now, types = repository.clock(), values.get("_type", [])
+    profile = _profile(values.get("_deident", []), repository)
+    wanted = _types(types, level) if profile is None else _exported(_types(types, level), profile, is_named=bool(types))
     job = ExportJob(
         request.tenant,
         secrets.token_urlsafe(24).replace("_", "-"),
         _url(request),
         level,
-        tuple(unlimited_types(request.caller, _types(types := values.get("_type", []), level), bool(types))),
+        tuple(unlimited_types(request.caller, wanted, bool(types))),
         _since(values.get("_since", [])),
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
         caller=request.caller if limits(request.caller) else OPEN,
+        deident=None if profile is None else profile.title,
     )
     await exports.create(job)
     return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}")])
@@ -71,6 +76,8 @@ async def export_status(request: Request, repository: Repository) -> Answer:
         "output": [{"type": kind, "url": f"{base}/{number}", "count": count} for number, kind, count in parts],
         "error": [],
     }
+    if job.deident is not None:
+        manifest["extension"] = {"deidentified": job.deident}
     return Answer(200, dumps(manifest), [("Expires", http_date(job.expires_at))], "application/json")
 
 
@@ -89,8 +96,15 @@ async def export_file(request: Request, repository: Repository) -> Answer:
     if part is None:
         raise Problem(Category.NOT_FOUND, "the export file does not exist")
     unlimited_types(request.caller, [part.resource_type], named=True)
-    body = part.body if not limits(request.caller) else await _visible_lines(part.body, request, repository)
-    return Answer(200, body, content_type=NDJSON)
+    if not limits(request.caller) or await _is_deidentified(request, id[:100], repository):
+        return Answer(200, part.body, content_type=NDJSON)
+    return Answer(200, await _visible_lines(part.body, request, repository), content_type=NDJSON)
+
+
+async def _is_deidentified(request: Request, id: str, repository: Repository) -> bool:
+    """Whether the resources of a job are copies, which cannot be compared with what is stored."""
+    job = await _exports(repository).get(request.tenant, id)
+    return job is not None and job.deident is not None
 
 
 async def _visible_lines(body: bytes, request: Request, repository: Repository) -> bytes:
@@ -146,6 +160,8 @@ def _parameters(request: Request) -> dict[str, list[str]]:
     if request.method == "POST" and request.body:
         for one in _sent(request):
             value = next((one[name] for name in one if name.startswith("value")), None)
+            if isinstance(value, bool):
+                value = str(value).lower()
             if not isinstance(value, str):
                 raise Problem(Category.VALUE, "a parameter of $export must be a string", str(one.get("name"))[:60])
             pairs.append((str(one.get("name")), value))
@@ -170,6 +186,27 @@ def _types(values: list[str], level: str) -> tuple[str, ...]:
     if unknown:
         raise Problem(Category.VALUE, f"{unknown[0][:60]} is not a resource type of R4", "_type")
     return tuple(sorted((wanted or possible) & possible))
+
+
+def _profile(values: list[str], repository: Repository) -> Profile | None:
+    """The profile of a de-identified export; None: the resources are exported as they are."""
+    if not values or values == ["false"]:
+        return None
+    if values != ["true"]:
+        raise Problem(Category.VALUE, "_deident must be true or false", "_deident")
+    if repository.deident is None:
+        text = "a de-identified export needs IPF_SECRET_KEY: it hashes the ids and moves the dates"
+        raise Problem(Category.NOT_SUPPORTED, text, "_deident")
+    return repository.deident.profile
+
+
+def _exported(types: tuple[str, ...], profile: Profile, *, is_named: bool) -> tuple[str, ...]:
+    """The types that the profile lets out."""
+    others = [one for one in types if one not in profile.resources]
+    if others and is_named:
+        text = f"the profile of de-identified exports ({profile.title}) does not have {others[0]}"
+        raise Problem(Category.NOT_SUPPORTED, text, "_type")
+    return tuple(one for one in types if one in profile.resources)
 
 
 def _since(values: list[str]) -> datetime | None:

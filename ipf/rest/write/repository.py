@@ -38,6 +38,7 @@ from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
+from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
 from ipf.subscriptions.policy import ChannelPolicy
 
@@ -52,7 +53,8 @@ class Repository:
 
     `max_bundle_entries`: a larger transaction or batch is refused with 413.  `terminology`: value sets; None = searches
     with `:in` are refused.  `reindex`: reindex jobs.  `smart`: the SMART configuration when authentication is on, else
-    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `conformance`: profiles, validation and
+    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `deident`: of exports; None = not supported,
+    without a key.  `conformance`: profiles, validation and
     terminology; None = not supported.  `integrity`: the reference check; None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
@@ -75,6 +77,7 @@ class Repository:
     smart: Callable[[], Awaitable[Json]] | None = None
     exports: Exports | None = None
     export_hours: float = 24.0
+    deident: Deidentification | None = None
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     referrers: Referrers | None = None

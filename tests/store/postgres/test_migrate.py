@@ -22,7 +22,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (28, "73c8f7b7d15687ac66e8579650d3132eb1e269f0e70f121b0d5152bb84fded9d"),
+    "fhir": (29, "a9fb82c85e29064d5284b6327218ed6b06cb864bc1f17a957cd37a795014a7b0"),
     "ipf": (14, "6a6724b0bfc9578985afcec00f029eb9c986007b8c4127c1ccb46709a6cda17d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

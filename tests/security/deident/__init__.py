@@ -1,0 +1,1 @@
+"""Tests of ipf.security.deident."""

@@ -1,0 +1,246 @@
+"""What becomes of resources in a de-identified export: tables by data type, and a proof that no text gets through."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from ipf.fhir.model.definitions import Element, definitions
+from ipf.fhir.model.json import dumps
+from ipf.ports import Json
+from ipf.security.deident.profile import built_in
+from ipf.security.deident.pseudonyms import Pseudonyms, earlier, year_of_birth
+from ipf.security.deident.resource import Deidentification, Deidentifier
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+MARK = "Zyxomark"
+LOINC, OWN = "http://loinc.org", "urn:oid:1.2.3.4"
+DATES = {"date": "2019-03-04", "dateTime": "2019-03-04T10:00:00+01:00", "instant": "2019-03-04T10:00:00Z"}
+NUMBERS: dict[str, Any] = {"boolean": True, "integer": 7, "positiveInt": 7, "unsignedInt": 7, "decimal": 7.5}
+
+
+def deidentifier(secret: str = "secret", tenant: str = "default") -> Deidentifier:
+    """With the built-in profile."""
+    return Deidentification(built_in(), Pseudonyms(secret)).of(tenant, NOW)
+
+
+def copy(resource: Json) -> Json:
+    """The copy of a resource that is exported."""
+    found = deidentifier().copy(resource)
+    assert found is not None
+    return found
+
+
+def observation(**elements: Any) -> Json:
+    """An Observation of one patient."""
+    return {"resourceType": "Observation", "id": "o1", "subject": {"reference": "Patient/p1"}, **elements}
+
+
+def filled(type_path: str, depth: int) -> Json:
+    """An object with a value in every element; every text is a mark."""
+    found: Json = {}
+    for name, element in definitions().members(type_path).items():
+        if name in ("modifierExtension", "contained"):
+            continue
+        value = value_of(element, element.types[0], depth)
+        if value is not None:
+            found[element.json_name(element.types[0])] = [value] if element.many else value
+    return found
+
+
+def value_of(element: Element, type_name: str, depth: int) -> Any:
+    """A value of one type."""
+    if type_name in DATES or type_name in NUMBERS:
+        return DATES.get(type_name, NUMBERS.get(type_name))
+    if type_name == "time":
+        return "10:00:00"
+    if type_name in definitions().primitive_types:
+        return MARK
+    if type_name == "Coding":
+        return {"system": LOINC, "code": "1-8", "display": MARK, "version": MARK}
+    if type_name == "CodeableConcept":
+        own = {"system": f"urn:{MARK}", "code": MARK}
+        return {"coding": [{"system": LOINC, "code": "1-8", "display": MARK}, own, {"code": MARK}], "text": MARK}
+    if type_name == "Reference":
+        return {"reference": f"Patient/{MARK}", "display": MARK, "identifier": {"value": MARK}}
+    if type_name == "Extension":
+        return {"url": f"http://{MARK}", "valueString": MARK}
+    return filled(type_name, depth - 1) if depth else None
+
+
+class ProofTests(TestCase):
+    def test_no_text_gets_through(self) -> None:
+        """A mark in every text, code, id, reference, extension and contained resource of every exported type."""
+        for kind in sorted(built_in().resources):
+            resource = {**filled(kind, 5), "resourceType": kind, "id": MARK, "contained": [{"id": MARK}]}
+            resource["_status"] = {"extension": [{"url": f"http://{MARK}", "valueString": MARK}]}
+            resource["unheardOf"] = {"text": MARK}
+            text = dumps(resource).decode()
+            self.assertGreater(text.count(MARK), 10, kind)
+            found = dumps(copy(resource)).decode()
+            self.assertNotIn(MARK.lower(), found.lower(), kind)
+            self.assertNotIn("2019-03-04", found, kind)
+
+    def test_the_proof_can_fail(self) -> None:
+        """The walk over the definitions reaches names, identifiers, notes and inner structures."""
+        patient, request = filled("Patient", 5), filled("ServiceRequest", 5)
+        self.assertEqual(patient["name"][0]["family"], MARK)
+        self.assertEqual(patient["contact"][0]["name"]["family"], MARK)
+        self.assertEqual(patient["photo"][0]["data"], MARK)
+        self.assertEqual((request["note"][0]["text"], request["identifier"][0]["value"]), (MARK, MARK))
+
+    def test_what_research_needs_stays(self) -> None:
+        found = copy(observation(**{**filled("Observation", 5), **observation(), "status": "final"}))
+        self.assertEqual(found["code"], {"coding": [{"system": LOINC, "code": "1-8"}]})
+        self.assertEqual(found["status"], "final")
+        self.assertEqual(found["valueQuantity"]["value"], 7.5)
+        self.assertEqual(found["component"][0]["valueQuantity"]["value"], 7.5)
+        self.assertIn("effectiveDateTime", found)
+
+    def test_other_resources_are_left_out(self) -> None:
+        for kind in (
+            "Binary",
+            "DocumentReference",
+            "AuditEvent",
+            "Provenance",
+            "RelatedPerson",
+            "Subscription",
+            "Group",
+        ):
+            self.assertIsNone(deidentifier().copy({"resourceType": kind, "id": "x"}), kind)
+        for modified in ({"modifierExtension": []}, {"component": [{"modifierExtension": [{"url": "http://x"}]}]}):
+            self.assertIsNone(deidentifier().copy(observation(**modified)))
+
+
+class TypeTests(TestCase):
+    def test_by_data_type(self) -> None:
+        ucum = {"system": "http://unitsofmeasure.org", "code": "mg"}
+        for given, expected in (
+            ({"valueString": "Smith"}, None),
+            ({"valueInteger": 4}, {"valueInteger": 4}),
+            ({"valueInteger": "Smith"}, None),
+            ({"valueBoolean": False}, {"valueBoolean": False}),
+            ({"valueTime": "10:00:00"}, {"valueTime": "10:00:00"}),
+            ({"valueTime": "Smith"}, None),
+            ({"valueQuantity": {"value": 2, "unit": "Smith", **ucum}}, {"valueQuantity": {"value": 2, **ucum}}),
+            ({"valueQuantity": {"value": 2, "unit": "mg"}}, {"valueQuantity": {"value": 2}}),
+            ({"valueQuantity": {"value": 2, "comparator": "<"}}, {"valueQuantity": {"value": 2, "comparator": "<"}}),
+            ({"valueQuantity": {"value": 2, "comparator": "x"}}, {"valueQuantity": {"value": 2}}),
+            ({"valueCodeableConcept": {"text": "Smith"}}, None),
+            ({"valueCodeableConcept": {"coding": [{"system": OWN, "code": "1"}]}}, None),
+            ({"valueCodeableConcept": {"coding": [{"system": LOINC, "code": "John Smith"}]}}, None),
+            ({"valueCodeableConcept": {"coding": [{"system": f"{LOINC}/Smith", "code": "1"}]}}, None),
+            ({"status": "final"}, {"status": "final"}),
+            ({"status": "Smith"}, None),
+            ({"note": [{"text": "Smith"}]}, None),
+            ({"text": {"status": "generated", "div": "<div>Smith</div>"}}, None),
+            ({"identifier": [{"system": "urn:x", "value": "1"}]}, None),
+            ({"implicitRules": "urn:x", "language": "de"}, None),
+            ({"performer": [{"display": "Smith"}, {"reference": "http://h/fhir/Practitioner/1"}]}, None),
+            ({"valueSampledData": {"data": "1 2", "origin": {"value": 0}}}, None),
+        ):  # fmt: skip
+            found = copy(observation(**given))
+            for name in ("resourceType", "id", "meta", "subject"):
+                del found[name]
+            self.assertEqual(found, expected or {}, given)
+
+    def test_a_patient(self) -> None:
+        race = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
+        coding = {"system": "urn:oid:2.16.840.1.113883.6.238", "code": "2106-3"}
+        found = copy({
+            "resourceType": "Patient", "id": "p1", "gender": "female", "birthDate": "1980-04-05",
+            "meta": {"versionId": "3", "lastUpdated": "2026-01-01T00:00:00Z", "source": "urn:x", "profile": ["http://x"],
+                     "security": [{"system": "http://terminology.hl7.org/CodeSystem/v3-Confidentiality", "code": "R"}]},
+            "name": [{"family": "Smith"}], "address": [{"line": ["1 Elm"], "city": "York", "state": "NY",
+                                                        "postalCode": "10001", "country": "US", "use": "home"}],
+            "extension": [{"url": race, "extension": [{"url": "ombCategory", "valueCoding": coding},
+                                                      {"url": "text", "valueString": "Smith"}]},
+                          {"url": "http://x", "valueString": "Smith"}],
+            "multipleBirthInteger": 2, "contact": [{"gender": "male"}],
+        })  # fmt: skip
+        meta = found.pop("meta")
+        self.assertEqual([one["code"] for one in meta["security"]], ["R", "PSEUDED"])
+        self.assertEqual([one["code"] for one in meta["tag"]], ["SUBSETTED"])
+        self.assertEqual(set(meta), {"security", "tag"})
+        self.assertNotEqual(found.pop("id"), "p1")
+        self.assertEqual(found, {
+            "resourceType": "Patient", "gender": "female", "birthDate": "1980", "multipleBirthInteger": 2,
+            "extension": [{"url": race, "extension": [{"url": "ombCategory", "valueCoding": coding}]}],
+        })  # fmt: skip
+
+    def test_ages(self) -> None:
+        ucum = "http://unitsofmeasure.org"
+        for given, expected in (
+            ({"value": 40, "system": ucum, "code": "a"}, {"value": 40, "system": ucum, "code": "a"}),
+            ({"value": 97, "system": ucum, "code": "a"}, {"value": 90, "system": ucum, "code": "a"}),
+            ({"value": 1100, "system": ucum, "code": "mo"}, {"value": 1080, "system": ucum, "code": "mo"}),
+            ({"value": 97, "unit": "years"}, None),
+        ):
+            condition = {
+                "resourceType": "Condition",
+                "id": "c",
+                "subject": {"reference": "Patient/p1"},
+                "onsetAge": given,
+            }
+            self.assertEqual(copy(condition).get("onsetAge"), expected, given)
+
+
+class DateTests(TestCase):
+    def test_days(self) -> None:
+        for text, expected in (
+            ("2026-01-10", "2026-01-07"),
+            ("2026-01-02T23:30:00.120+01:00", "2025-12-30T23:30:00.120+01:00"),
+            ("2024-03-01", "2024-02-27"),
+            ("2026-01", "2026"),
+            ("2026", "2026"),
+            ("0001-01-02", None),
+            ("2026-13-40", None),
+            ("2026-01-10T25", "2026"),
+            ("Smith", None),
+        ):
+            self.assertEqual(earlier(text, 3), expected, text)
+
+    def test_births(self) -> None:
+        for text, expected in (("1980-04-05", "1980"), ("1936", "1936"), ("1921-01-01", "1936"), ("Smith", None)):
+            self.assertEqual(year_of_birth(text, NOW), expected, text)
+
+    def test_the_time_between_events_of_a_patient_stays(self) -> None:
+        """Across resources; of two patients it differs with the key."""
+        first = copy(observation(effectiveDateTime="2026-01-01T08:00:00Z"))["effectiveDateTime"]
+        second = copy(observation(id="o2", effectiveDateTime="2026-01-31T09:30:00Z"))["effectiveDateTime"]
+        between = datetime.fromisoformat(second) - datetime.fromisoformat(first)
+        self.assertEqual((between.days, between.seconds), (30, 5400))
+        days = [Pseudonyms("secret").days("default", f"p{number}") for number in range(200)]
+        self.assertTrue(all(1 <= one <= 365 for one in days))
+        self.assertGreater(len(set(days)), 100)
+
+    def test_without_one_patient_only_years(self) -> None:
+        """A resource of two patients would tell how far the dates of one are from those of the other."""
+        both = [{"actor": {"reference": f"Patient/p{number}"}, "status": "accepted"} for number in (1, 2)]
+        appointment = {"resourceType": "Appointment", "id": "a", "status": "booked", "participant": both,
+                       "start": "2026-01-01T08:00:00Z", "created": "2026-01-01"}  # fmt: skip
+        found = copy(appointment)
+        self.assertEqual((found.get("start"), found["created"]), (None, "2026"))
+        medication = {"resourceType": "Medication", "id": "m", "batch": {"expirationDate": "2027-05-06"}}
+        self.assertEqual(copy(medication)["batch"], {"expirationDate": "2027"})
+
+
+class PseudonymTests(TestCase):
+    def test_references_name_the_copies(self) -> None:
+        patient = copy({"resourceType": "Patient", "id": "p1"})
+        for reference in ("Patient/p1", "Patient/p1/_history/3"):
+            found = copy(observation(subject={"reference": reference, "display": "Smith"}))
+            self.assertEqual(found["subject"], {"reference": f"Patient/{patient['id']}"})
+
+    def test_an_id_depends_on_key_tenant_and_type(self) -> None:
+        ids = {
+            Pseudonyms(secret).id(tenant, kind, "x")
+            for secret in ("a", "b")
+            for tenant in ("here", "there")
+            for kind in ("Patient", "Encounter")
+        }
+        self.assertEqual(len(ids), 8)
+        self.assertEqual(Pseudonyms("a").id("here", "Patient", "x"), Pseudonyms("a").id("here", "Patient", "x"))
+        self.assertTrue(all(len(one) == 32 for one in ids))
