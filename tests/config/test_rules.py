@@ -190,6 +190,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 """A wrong value, its rule, and the settings that have the rule."""
 FREE = {
+    "IPF_DEIDENT_PROFILE",
     "IPF_DATA_DIR",
     "IPF_HTTP_LISTEN",
     "IPF_MLLP_CLIENT_NAMES",
