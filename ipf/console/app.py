@@ -22,6 +22,7 @@ from ipf.console.pages import (
     overview,
     subscriptions,
     system,
+    topics,
     workbench,
 )
 from ipf.console.pages.messages import MESSAGES
@@ -46,6 +47,7 @@ AREAS: Mapping[str, Sequence[Route]] = {
     "jobs": (*JOBS.routes(), *jobs.ROUTES),
     "subscriptions": subscriptions.ROUTES,
     "system": system.ROUTES,
+    "topics": topics.ROUTES,
     "workbench": workbench.ROUTES,
     **{one.area: one.routes() for one in OTHERS},
     "sign-out": (Route("POST", "/", Role.VIEWER, account.end),),

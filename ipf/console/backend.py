@@ -49,14 +49,20 @@ class Backend:
         """Send JSON on behalf of a person; the decoded body, None without one."""
         return decoded(await self.call(method, path, None, None if body is None else dumps(body), actor))
 
-    async def fhir(self, path: str, query: Sequence[tuple[str, str]], access_token: str) -> Any:
-        """GET from `/fhir` with a person's access token; the decoded body."""
-        headers = {"Accept": "application/fhir+json"}
+    async def fhir(
+        self, path: str, query: Sequence[tuple[str, str]], access_token: str, body: Any = None, root: str = "/fhir"
+    ) -> Any:
+        """GET from `/fhir` with a person's access token, or POST a body; the decoded body of the answer."""
+        headers, target = (
+            {"Accept": "application/fhir+json"},
+            f"{root}{path}" + (f"?{urlencode(query)}" if query else ""),
+        )
         if access_token:
             headers["Authorization"] = f"Bearer {access_token}"
-        return decoded(
-            await self._request("GET", f"/fhir{path}" + (f"?{urlencode(query)}" if query else ""), None, headers)
-        )
+        if body is None:
+            return decoded(await self._request("GET", target, None, headers))
+        headers["Content-Type"] = "application/fhir+json"
+        return decoded(await self._request("POST", target, dumps(body), headers))
 
     async def call(
         self,

@@ -34,7 +34,7 @@ _SAFE = ("GET", "HEAD")
 PLACES = {
     "group_in": ("", "messages", "dead-letters", "rejects"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
-    "group_out": ("browse", "subscriptions"),
+    "group_out": ("browse", "subscriptions", "topics"),
     "group_run": ("jobs", "audit", "system"),
 }
 """The areas of the navigation, in groups; texts `nav.NAME`."""
@@ -95,6 +95,10 @@ class View:
     async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """GET from the FHIR API of the engine, with the access token of the person."""
         return await self.console.backend.fhir(path, query, self.session.access_token)
+
+    async def operation(self, path: str, parameters: Mapping[str, Any]) -> Any:
+        """POST Parameters to an operation of the FHIR API, with the access token of the person."""
+        return await self.console.backend.fhir(path, [], self.session.access_token, parameters)
 
     def address(self, path: str, query: Sequence[tuple[str, str]]) -> str:
         """A URL of the console."""

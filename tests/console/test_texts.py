@@ -39,6 +39,7 @@ _DYNAMIC = (
     "job.kind_",
     "conflict.",
     "subscription.",
+    "topic.",
 )
 """Sections with keys that are put together from a value."""
 
