@@ -39,6 +39,7 @@ def register(cli: click.Group, command: Register) -> None:
         work = option(work)
     group.command("export")(work)
     group.add_command(verify)
+    group.add_command(verify_erasures)
 
 
 async def key(api: Api, output: Output) -> None:
@@ -92,5 +93,25 @@ def verify(file: Path, keys: tuple[Path, ...], heads: Path | None) -> None:
     Exit status: 0 nothing was changed; 1 something was; 2 a file cannot be read.
     """
     arguments = [str(file), *(f"--key={one}" for one in keys), *([f"--heads={heads}"] if heads else [])]
+    _run("ipf.app.verify_audit", arguments)
+
+
+@click.command("verify-erasures")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", "keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
+              required=True, help="File with trusted public keys in PEM; may be repeated.")  # fmt: skip
+@click.option("--patient", help="Patient/x: one of the receipts must be about him.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant of the Patient.")
+def verify_erasures(file: Path, keys: tuple[Path, ...], patient: str | None, tenant: str) -> None:
+    """Check receipts of erasures without a service: the JSON of `forget` or `erasures`.
+
+    Exit status: 0 all are genuine; 1 one is not, or none is about the patient; 2 a file cannot be read.
+    """
+    asked = [f"--patient={patient}", f"--tenant={tenant}"] if patient else []
+    _run("ipf.app.verify_erasures", [str(file), *(f"--key={one}" for one in keys), *asked])
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    """End with the exit status of a module."""
     environment = os.environ | {"PYTHONPATH": python_path()}
-    sys.exit(subprocess.call([sys.executable, "-m", "ipf.app.verify_audit", *arguments], env=environment))
+    sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], env=environment))

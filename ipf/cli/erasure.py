@@ -1,4 +1,4 @@
-"""The command that forgets a patient: dry run, question, removal, receipt."""
+"""The commands for erasures: forget a patient (dry run, question, removal, receipt), and list the receipts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def register(cli: click.Group, command: Register) -> None:
     ):
         decorated = decorate(decorated)
     cli.command("forget")(decorated)
+    listed = click.option("--limit", default=20, show_default=True)(command(erasures))
+    cli.command("erasures")(click.option("--tenant", help="One tenant.")(listed))
 
 
 async def forget(
@@ -60,6 +62,15 @@ async def forget(
         output.say(f"{shown['patient']} is erased; the receipt:")
         output.record(done["receipt"])
     return True
+
+
+async def erasures(api: Api, output: Output, tenant: str | None, limit: int) -> bool:
+    """List the receipts of erasures, newest first.  Exit status 1 when one was not finished."""
+    found = await api.get("/admin/erasures", tenant=tenant, limit=limit)
+    if not output.data(found):
+        rows = [[one["id"], one["at"], one["actor"], one["finished"], one["reason"]] for one in found["items"]]
+        output.table(("id", "at", "actor", "finished", "reason"), rows, f"{found['total']} erasures")
+    return all(one["finished"] for one in found["items"])
 
 
 def _show(output: Output, shown: dict[str, Any], obstacles: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ipf.wire.admin.erasure import ErasureAdmin, Forget, Preview
 
 
 def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> ErasureAdmin:
-    """The erasures of the admin API.  `actor`: named in receipts."""
+    """The erasures of the admin API.  `actor`: named in receipts where no person is."""
     key = signing_key(settings)
     base_url = settings.base_url
     fhir = PostgresErasureStore(stores.fhir_database, base_url)
@@ -38,8 +38,8 @@ def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> Erasu
 
     def _request(wanted: Forget) -> ErasureRequest:
         return ErasureRequest(
-            wanted.tenant, wanted.id, actor, wanted.reason, wanted.confirm, frozenset(wanted.redact),
+            wanted.tenant, wanted.id, wanted.actor, wanted.reason, wanted.confirm, frozenset(wanted.redact),
             frozenset(wanted.remove), wanted.shared_messages == "remove", wanted.uncertain_messages,
         )  # fmt: skip
 
-    return ErasureAdmin(preview, forget, erasure.receipts)
+    return ErasureAdmin(preview, forget, erasure.receipts, actor)

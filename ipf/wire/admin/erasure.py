@@ -21,6 +21,7 @@ from ipf.ports import Answer, Request
 from ipf.ports.erasure import ErasureReceipt
 from ipf.ports.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
+from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, parameters_of, tenant_of, window
 
@@ -43,10 +44,11 @@ KEPT = {
 
 
 class Forget(NamedTuple):
-    """What an operator asks for."""
+    """What an operator asks for.  `actor`: who he is."""
 
     tenant: str
     id: str
+    actor: str
     reason: str = ""
     confirm: str = ""
     redact: Sequence[str] = ()
@@ -70,11 +72,12 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ErasureAdmin:
-    """The operations.  `forget`: Problem NOT_FOUND, CONFLICT, UNAVAILABLE."""
+    """The operations.  `forget`: Problem NOT_FOUND, CONFLICT, UNAVAILABLE.  `actor`: where no person is named."""
 
     preview: Callable[[Forget], Awaitable[Preview]]
     forget: Callable[[Forget], Awaitable[ErasureReceipt]]
     receipts: Callable[[str, int, int], Awaitable[tuple[int, Sequence[ErasureReceipt]]]]
+    actor: str
 
     def __call__(self, app: Klein, run: Run) -> None:
         """Add the paths to the application (`klein_app.Routes`)."""
@@ -92,7 +95,7 @@ async def forget(admin: ErasureAdmin, id_: str, request: Request) -> Answer:
     """`POST /admin/patients/{id}/forget`: a preview, or with `"dry_run": false` the receipt."""
     body = _body(request)
     chosen = {name: value for name, value in body.items() if name != "dry_run"}
-    wanted = Forget(_tenant(request), _id(id_), **chosen)
+    wanted = Forget(_tenant(request), _id(id_), author_of(request, admin.actor), **chosen)
     if body.get("dry_run", True):
         return answer(200, {"dry_run": True, "patient": f"Patient/{wanted.id}", **_shown(await admin.preview(wanted))})
     if not wanted.confirm:

@@ -334,7 +334,7 @@ class OpenApiTest(TestCase):
             operations, admin_audit.routes(fake), audit_export.routes(fake, fake), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
-            ErasureAdmin(fake, fake, fake),
+            ErasureAdmin(fake, fake, fake, ""),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {

@@ -1,0 +1,153 @@
+"""An erasure that ends at any point and is repeated leaves what one that was never interrupted leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ipf.pipeline.maintenance.erasure import Erasure
+from ipf.security.erasure_receipt import concerns, is_genuine
+from ipf.store.erasure.messages import PostgresMessageErasure
+from ipf.store.erasure.resources import PostgresErasureStore
+from tests.pipeline.maintenance.erasures import KEY, ErasureSuite, hl7, observation
+from tests.rest.world import BASE
+
+_CHANGING = ("begin", "remove")
+
+
+class Interrupted(Exception):
+    """The end of the process."""
+
+
+class Steps:
+    """Counts steps; the one with the number `last` is the last."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.count = 0
+        self._last = last
+
+    def step(self) -> None:
+        """One step."""
+        self.count += 1
+        if self.count == self._last:
+            raise Interrupted
+
+
+class Stepping:
+    """A store whose changes are steps: before they begin, and after they are committed."""
+
+    def __init__(self, store: Any, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        work = getattr(self._store, name)
+        return self._stepping(work) if name in _CHANGING else work
+
+    def _stepping(self, work: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def stepping(*arguments: Any) -> Any:
+            self._steps.step()
+            found = await work(*arguments)
+            self._steps.step()
+            return found
+
+        return stepping
+
+
+class SteppingDatabase:
+    """A database in which each statement of a transaction is a step."""
+
+    def __init__(self, database: Any, steps: Steps) -> None:
+        self._database = database
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def for_tenant(self, tenant: str) -> SteppingDatabase:
+        """The same within a tenant."""
+        return SteppingDatabase(self._database.for_tenant(tenant), self._steps)
+
+    async def transact(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """A transaction."""
+
+        async def stepping(session: Any) -> Any:
+            return await work(SteppingSession(session, self._steps))
+
+        return await self._database.transact(stepping)
+
+
+class SteppingSession:
+    """Its session."""
+
+    def __init__(self, session: Any, steps: Steps) -> None:
+        self._session = session
+        self._steps = steps
+
+    async def many(self, sql: str) -> Any:
+        """One statement."""
+        self._steps.step()
+        return await self._session.many(sql)
+
+
+class CrashTests(ErasureSuite):
+    async def fill(self) -> None:
+        """All kinds of rows, of both patients."""
+        own, shared, other = hl7("K", "4711^^^A^MR"), hl7("S", "4711^^^A^MR"), hl7("Y", "4712^^^A^MR")
+        await self.inbox.store([own, shared, other])
+        await self.put(observation("both", "x", performer=[{"reference": "Patient/y"}]))
+        await self.wrote(own, "x")
+        await self.wrote(shared, "both")
+
+    def interrupted(self, steps: Steps) -> Erasure:
+        """The erasure with these steps."""
+        fhir: Any = PostgresErasureStore(SteppingDatabase(self.database, steps), BASE)  # type: ignore[arg-type]
+        inbox: Any = PostgresMessageErasure(SteppingDatabase(self.inbox_database, steps), BASE)  # type: ignore[arg-type]
+        fhir, inbox = Stepping(fhir, steps), Stepping(inbox, steps)
+        return Erasure(fhir, inbox, KEY, lambda: datetime.now(UTC))
+
+    async def visible(self) -> list[str]:
+        """What FHIR clients see of the patient."""
+        return sorted([*await self.found("Patient?_id=x"), *await self.found("Observation?subject=Patient/x")])
+
+    async def world_again(self) -> None:
+        """The databases as at the beginning."""
+        for database in (self.database, self.inbox_database):
+            await database.close()
+        await self.setUp()
+        await self.fill()
+
+    async def test_every_step(self) -> None:
+        """Until the last commit FHIR clients see all, then nothing; the receipt counts both runs."""
+        chosen: dict[str, Any] = {"redact": frozenset("*"), "shared_messages": True}
+        await self.fill()
+        steps = Steps()
+        whole = await self.forget(self.interrupted(steps), **chosen)
+        expected = await self.state()
+        self.assertGreater(steps.count, 30)
+        for last in range(1, steps.count + 1):
+            await self.world_again()
+            before = await self.visible()
+            self.assertEqual(len(before), 3)
+            with self.assertRaises(Interrupted):
+                await self.forget(self.interrupted(Steps(last)), **chosen)
+            is_done = last == steps.count
+            self.assertEqual(await self.visible(), [] if is_done else before, last)
+            if not is_done:
+                receipt = await self.forget(**chosen)
+                self.assertEqual(receipt.counts, whole.counts, last)
+            self.assertEqual(await self.state(), expected, last)
+            total, (stored,) = await self.erasure.receipts("default", 10, 0)
+            self.assertEqual(
+                (total, concerns(stored, "Patient/x"), is_genuine(stored, KEY.public_key)), (1, True, True)
+            )
+
+    async def state(self) -> Any:
+        """What does not depend on times and numbers."""
+        subjects = [json.loads(body)["subject"] for body in await self.bodies("both")]
+        return (
+            await self.names(), subjects, await self.message_ids(),
+            {table: len(rows) for table, rows in (await self.rows()).items()},
+        )  # fmt: skip
