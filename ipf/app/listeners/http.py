@@ -222,7 +222,7 @@ def _admin(
     stores = parts.stores
     facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime, dict(settings.expected_intervals))
     observe = Observe(parts.monitoring.statistics, health, facts, now)
-    pruner, policy = message_pruner(stores), retention_policy(settings)
+    pruner, policy = message_pruner(settings, stores), retention_policy(settings)
     merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
     routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),

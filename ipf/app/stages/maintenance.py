@@ -55,7 +55,7 @@ def start_maintenance(
     jobs = Jobs(PostgresMessageAdmin(stores.inbox_database), stores.notifier, pause)
     reindex = Reindex(PostgresReindexQueue(stores.fhir_database), refresh_matcher, pause, reactor.seconds)
     retention = Retention(
-        message_pruner(stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
+        message_pruner(settings, stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
     )
     export = Export(PostgresExports(stores.fhir_database), stores.fhir, deidentification(settings))
     start("export", export.step, poll_seconds)
@@ -81,6 +81,6 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     return RetentionPolicy(settings.retention_days, settings.dead_letter_days, settings.history_days)
 
 
-def message_pruner(stores: OpenedStores) -> PostgresPruner:
-    """Removes messages, dead letters and former versions."""
-    return PostgresPruner(stores.inbox_database, stores.fhir_database)
+def message_pruner(settings: Settings, stores: OpenedStores) -> PostgresPruner:
+    """Removes messages, dead letters and former versions, except those of patients under a legal hold."""
+    return PostgresPruner(stores.inbox_database, stores.fhir_database, settings.legal_holds)

@@ -3,20 +3,21 @@
 A batch reads rows in the order of their ids and deletes those that are finished and old enough, in one transaction, so
 that locks are short and vacuum keeps up.  Retention never deletes: messages that are not DELIVERED (dead letters have
 their own policy) or that have an open conversion, events that the subscriber has not acknowledged, the current version
-of a resource, and versions that such events refer to.
+of a resource, versions that such events refer to, and what concerns a patient under a legal hold (`legal_holds.py`).
 
 The receipts of a message in the FHIR database are deleted before its row: a message without a row is never converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 import orjson
 
 from ipf.ports import Json
 from ipf.ports.statistics import Pruner, RetentionState
+from ipf.store.inbox.legal_holds import HeldRows, held_rows
 from ipf.store.inbox.retention_sql import (
     AWAITED,
     BEGIN_RUN,
@@ -46,10 +47,12 @@ class PostgresPruner:
 
     kinds: Sequence[str] = ("messages", "dead_letters", "rejects", "attempts", "events", "versions")
 
-    def __init__(self, inbox: Database, fhir: Database) -> None:
+    def __init__(self, inbox: Database, fhir: Database, holds: Collection[str] = ()) -> None:
         self._inbox = inbox
         self._fhir = fhir.all_tenants
         self._awaited = ""
+        self._holds = holds
+        self._held = HeldRows()
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
         """See `Pruner.prune`."""
@@ -57,12 +60,15 @@ class PostgresPruner:
             "messages": self._messages, "dead_letters": self._dead_letters, "rejects": self._rejects,
             "attempts": self._attempts, "events": self._events, "versions": self._versions,
         }  # fmt: skip
+        if not after:
+            self._held = await held_rows(self._inbox, self._fhir, self._holds)
         return await prunes[kind](before, after)
 
     async def count(self, kind: str, before: datetime) -> int:
         """See `Pruner.count`."""
         database: Executor = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
-        return int((await database.one(COUNTS[kind].format(before=literal(before))))[0])
+        held = _held_of(kind, await held_rows(self._inbox, self._fhir, self._holds))
+        return int((await database.one(COUNTS[kind].format(before=literal(before), held=held)))[0])
 
     # -- the inbox
 
@@ -74,30 +80,33 @@ class PostgresPruner:
 
     async def _stored(self, status: str, ended: str, before: datetime, after: str) -> tuple[int, str | None]:
         limit = literal(before)
-        query = MESSAGES.format(status=literal(status), ended=ended, before=limit, after=literal(int(after or 0)))
+        done = {"status": literal(status), "ended": ended, "before": limit, "held": self._held.messages}
+        query = MESSAGES.format(**done, after=literal(int(after or 0)))
         rows = await self._inbox.many(query)
         expired = [row for row in rows if row[1] is not None]
         if expired:
             tenants, correlations = joined(row[1] for row in expired), joined(row[2] for row in expired)
             await self._fhir.many(RECEIPTS.format(tenants=literal(tenants), ids=literal(correlations)))
             ids = joined(row[0] for row in expired)
-            remove = REMOVE_MESSAGES.format(ids=literal(ids), status=literal(status), ended=ended, before=limit)
+            remove = REMOVE_MESSAGES.format(**done, ids=literal(ids))
             await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
         is_more = bool(rows) and any(row[3] for row in rows)
         return len(expired), str(rows[-1][0]) if is_more else None
 
     async def _rejects(self, before: datetime, after: str) -> tuple[int, str | None]:
-        return await _in_order(self._inbox, "rejects", "received_at", before, after)
+        return await _in_order(self._inbox, "rejects", "received_at", before, after, self._held.rejects)
 
     # -- the FHIR database
 
     async def _attempts(self, before: datetime, after: str) -> tuple[int, str | None]:
-        return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after)
+        return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after, HeldRows().rejects)
 
     async def _events(self, before: datetime, after: str) -> tuple[int, str | None]:
         """The cursor is the rid of the last completed subscription."""
         start = literal(int(after or 0))
-        last, removed = await self._fhir.one(EVENTS.format(after=start, before=literal(before)))
+        last, removed = await self._fhir.one(
+            EVENTS.format(after=start, before=literal(before), held=self._held.resources)
+        )
         if removed:
             return int(removed), after
         return 0, None if last is None else str(last)
@@ -116,6 +125,7 @@ class PostgresPruner:
         query = VERSIONS.format(
             partition=literal(int(partition)), time=literal(datetime.fromisoformat(moment)), rid=literal(int(rid)),
             version=literal(int(version)), before=literal(before), awaited=literal(self._awaited),
+            held=self._held.resources,
         )  # fmt: skip
         removed, time, last_rid, last_version = await self._fhir.one(query)
         if time is None:  # no old versions left in this partition
@@ -159,9 +169,18 @@ async def _removed(session: Session, remove: str, *, keeps_count: bool) -> None:
     await session.many(remove)
 
 
-async def _in_order(database: Executor, table: str, time: str, before: datetime, after: str) -> tuple[int, str | None]:
+def _held_of(kind: str, held: HeldRows) -> str:
+    """The held rows of one kind."""
+    return {"rejects": held.rejects, "messages": held.messages, "dead_letters": held.messages}.get(kind, held.resources)
+
+
+async def _in_order(
+    database: Executor, table: str, time: str, before: datetime, after: str, held: str
+) -> tuple[int, str | None]:
     """A batch of a table with ids that increase with time."""
-    call = IN_ORDER.format(table=table, time=time, before=literal(before), after=literal(int(after or 0)))
+    call = IN_ORDER.format(
+        table=table, time=time, before=literal(before), after=literal(int(after or 0)), held=held
+    )  # fmt: skip
     last, removed = await database.one(call)
     return int(removed), None if last is None else str(last)
 

@@ -9,7 +9,9 @@ SUBSCRIPTIONS = 200  # of one batch
 MOST_AWAITED = 20_000
 RUN_HOURS = 6
 
+# {held}: rows of patients under a legal hold (`legal_holds.py`).
 _DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {before} AND s.{ended} < {before}
+    AND NOT s.id = ANY ({held})
     AND NOT EXISTS (SELECT 1 FROM message_states c WHERE c.original_id = s.id
                     AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))"""
 
@@ -49,7 +51,7 @@ IN_ORDER = f"""
 WITH scanned AS MATERIALIZED (
     SELECT id, {{time}} < {{before}} AS old FROM {{table}} WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
 ), deleted AS (
-    DELETE FROM {{table}} t USING scanned w WHERE t.id = w.id AND w.old RETURNING t.id
+    DELETE FROM {{table}} t USING scanned w WHERE t.id = w.id AND w.old AND NOT t.id = ANY ({{held}}) RETURNING t.id
 )
 SELECT (SELECT max(id) FROM scanned WHERE EXISTS (SELECT 1 FROM scanned WHERE old)), (SELECT count(*) FROM deleted)"""
 
@@ -60,7 +62,8 @@ WITH scanned AS MATERIALIZED (
 ), expired AS MATERIALIZED (
     SELECT e.subscription_rid, e.event_number FROM scanned l CROSS JOIN LATERAL (
         SELECT e.* FROM subscription_events e
-        WHERE e.subscription_rid = l.rid AND e.event_number <= l.done ORDER BY e.event_number LIMIT 50
+        WHERE e.subscription_rid = l.rid AND e.event_number <= l.done AND NOT e.resource_rid = ANY ({{held}})
+        ORDER BY e.event_number LIMIT 50
     ) e WHERE e.occurred_at < {{before}}
 ), deleted AS (
     DELETE FROM subscription_events e USING expired d
@@ -88,6 +91,7 @@ WITH scanned AS MATERIALIZED (
     SELECT w.rid, w.version_id FROM scanned w JOIN resources r ON r.rid = w.rid
     LEFT JOIN resource_versions n ON n.rid = w.rid AND n.version_id = w.version_id + 1
     WHERE w.version_id < r.version_id AND coalesce(n.last_updated, w.last_updated) < {{before}}
+      AND NOT w.rid = ANY ({{held}})
       AND w.rid || '/' || w.version_id NOT IN (SELECT unnest(string_to_array({{awaited}}, E'\x1f')))
 ), deleted AS (
     DELETE FROM resource_versions v USING expired d WHERE v.rid = d.rid AND v.version_id = d.version_id RETURNING 1
@@ -101,7 +105,7 @@ _FORMER = """
 SELECT count(*) FROM resource_versions w JOIN resources r ON r.rid = w.rid
 LEFT JOIN resource_versions n ON n.rid = w.rid AND n.version_id = w.version_id + 1
 WHERE w.last_updated < {before} AND w.version_id < r.version_id
-  AND coalesce(n.last_updated, w.last_updated) < {before}"""
+  AND coalesce(n.last_updated, w.last_updated) < {before} AND NOT w.rid = ANY ({held})"""
 
 
 def _messages(status: str, ended: str) -> str:
@@ -112,11 +116,11 @@ def _messages(status: str, ended: str) -> str:
 COUNTS = {
     "messages": _messages("DELIVERED", "delivered_at"),
     "dead_letters": _messages("DEAD_LETTER", "last_attempt_at"),
-    "rejects": "SELECT count(*) FROM rejects WHERE received_at < {before}",
+    "rejects": "SELECT count(*) FROM rejects WHERE received_at < {before} AND NOT id = ANY ({held})",
     "attempts": "SELECT count(*) FROM delivery_attempts WHERE id > 0 AND attempted_at < {before}",
     "events": "SELECT count(*) FROM subscription_states s JOIN subscription_events e ON e.subscription_rid = s.rid"
     " AND e.event_number <= CASE WHEN s.status = 'deleted' THEN s.last_event_number ELSE s.delivered_number END"
-    " WHERE s.rid > 0 AND e.occurred_at < {before}",
+    " WHERE s.rid > 0 AND e.occurred_at < {before} AND NOT e.resource_rid = ANY ({held})",
     "versions": _FORMER,
 }
 
