@@ -29,7 +29,10 @@ class AccessSettings:
         "client ids that labels and Consents do not limit, such as a feed or a backup",
     )
     legal_holds: tuple[str, ...] = variable(
-        "IPF_LEGAL_HOLDS", patients, (), "patients who must not be erased, and whom retention keeps: Patient/1, or tenant:Patient/1"
+        "IPF_LEGAL_HOLDS",
+        patients,
+        (),
+        "patients who must not be erased, and whom retention keeps: Patient/1, or tenant:Patient/1",
     )
     deident_profile: str | None = variable(
         "IPF_DEIDENT_PROFILE", optional, None, "file with what de-identified exports keep; unset: the built-in profile"
