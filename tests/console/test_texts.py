@@ -38,6 +38,8 @@ _DYNAMIC = (
     "trace.kind_",
     "job.kind_",
     "conflict.",
+    "effects.",
+    "timeline.",
     "subscription.",
     "topic.",
 )

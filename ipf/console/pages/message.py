@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ipf.console.backend import BackendRefused
+from ipf.console.effects import groups, timeline
+from ipf.console.fields import MOST, fields_view
 from ipf.console.sessions import Role
-from ipf.console.trace import segments_of, trace_view
+from ipf.console.trace import trace_view
 from ipf.console.web import Route, View, redirect
 from ipf.ports import Answer
 
@@ -21,12 +23,22 @@ async def message(view: View) -> Answer:
     tab = tab if tab in TABS else "fields"
     values: dict[str, Any] = {"message": found, "tab": tab, "tabs": TABS}
     if tab == "fields":
-        values["segments"] = segments_of(found["raw_message"])
+        values |= _fields(view, found["raw_message"])
     elif tab == "effects":
-        values["effects"] = await view.get(f"/admin/messages/{id}/effects")
+        effects = await view.get(f"/admin/messages/{id}/effects")
+        tree, others = groups(effects)
+        values |= {"effects": effects, "moments": timeline(found, effects), "groups": tree, "other_events": others}
     elif tab == "trace":
         values |= await _trace(view, id, found["raw_message"])
     return view.page("message.html", **values)
+
+
+def _fields(view: View, raw: str) -> dict[str, Any]:
+    """Some of the segments: a long message has pages."""
+    given = view.parameters.get("from", "")
+    start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+    segments, total = fields_view(raw, start)
+    return {"segments": segments, "total": total, "start": start, "most": MOST}
 
 
 async def _trace(view: View, id: int, raw: str) -> dict[str, Any]:
