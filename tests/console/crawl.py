@@ -100,15 +100,15 @@ def pattern_of(url: str) -> str | None:
     return f"{area}{endpoint}" + (f"?tab={tab[0]}" if tab else "")
 
 
-def crawl(client: Client) -> list[Found]:
-    """Pages of every pattern that links lead to; at most a few of each."""
+def crawl(client: Client, most: int = _OF_ONE_KIND) -> list[Found]:
+    """Pages of every pattern that links lead to; at most so many of each."""
     queue, seen, opened, found = deque(["/"]), {"/"}, Counter[str](), []
     while queue:
         url = queue.popleft()
         pattern = pattern_of(url)
         assert pattern is not None, f"no page has the address {url}"
         opened[pattern] += 1
-        if opened[pattern] > _OF_ONE_KIND:
+        if opened[pattern] > most:
             continue
         status, headers, body = client.get(url)
         kind = (headers.get("Content-Type") or "").partition(";")[0]
