@@ -1,8 +1,8 @@
 """`/api/admin/...`: every call of the admin API for scripts of the pages and of signed-in people.
 
 The path, query and body go to `/admin/...` of the engine with the admin token.  A path that could leave `/admin`,
-encoded or not, is refused before anything is sent.  Reads need a viewer; other methods an operator; maps, profiles and
-other installation work an admin.
+encoded or not, is refused before anything is sent.  Reads need a viewer; other methods an operator; maps, profiles,
+retention and the erasure of a patient an admin.
 
 Source: interface specification "Operator UI".
 """
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from ipf.console.sessions import Role
 from ipf.errors import Category, Problem
 
-_INSTALLING = ("api", "reload", "forget", "audit", "config")
+_OF_ADMINS = frozenset(("api", "reload", "forget", "retention", "audit", "config"))
 PASSED = ("content-disposition", "retry-after", "etag", "x-correlation-id")
 
 
@@ -31,4 +31,4 @@ def role_for(method: str, segments: Sequence[str]) -> Role:
     """The role that a call needs."""
     if method in ("GET", "HEAD"):
         return Role.VIEWER
-    return Role.ADMIN if segments and segments[0] in _INSTALLING else Role.OPERATOR
+    return Role.OPERATOR if _OF_ADMINS.isdisjoint(segments) else Role.ADMIN

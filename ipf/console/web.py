@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ipf.config.console import ConsoleSettings
 from ipf.console.backend import Backend, BackendDown, BackendRefused
@@ -159,7 +159,7 @@ async def answer(console: Console, route: Route, request: Request, parts: Mappin
     language = language_for(request)
     session = session_of(console, request.headers, request.base_url)
     if session is None:
-        return _to_sign_in(request)
+        return _to_sign_in(console, request, language)
     view = View(console, request, session, language, parts)
     if request.method not in _SAFE and not is_genuine_write(request, session):
         return problem_page(view, 403, "forged")
@@ -171,7 +171,7 @@ async def answer(console: Console, route: Route, request: Request, parts: Mappin
         status = refused.status if refused.status in (400, 404, 409, 413, 422) else 502
         return problem_page(view, status, "missing" if status == 404 else "refused", str(refused))
     except BackendDown as down:
-        return problem_page(view, 502, "down", str(down))
+        return problem_page(view, 502, "down" if request.method in _SAFE else "undone", str(down))
 
 
 def problem_page(view: View, status: int, name: str, detail: str = "") -> Answer:
@@ -238,8 +238,27 @@ def is_genuine_write(request: Request, session: Session) -> bool:
     return given is not None and is_genuine(session, given)
 
 
-def _to_sign_in(request: Request) -> Answer:
-    target = "/sign-in?" + urlencode({"to": url_of(request)})
-    if request.headers.get("hx-request") == "true":
-        return Answer(401, b"", [("HX-Redirect", "/sign-in"), *_HEADERS])
-    return redirect(target)
+def _to_sign_in(console: Console, request: Request, language: str) -> Answer:
+    """There is no session, or it has ended: to the sign-in, and back to the page.  What would change something is not
+    done, and a page says so."""
+    if request.headers.get("hx-request") == "true":  # a script asks for a part of the page: the whole page goes
+        again = _sign_in_url(_own_path(request.headers.get("hx-current-url", "")))
+        return Answer(401, b"", [("HX-Redirect", again), *_HEADERS])
+    if request.method in _SAFE:
+        return redirect(_sign_in_url(url_of(request)))
+    values = {"title": "problem.ended", "text": "problem.ended_text", "detail": "",
+              "again": _sign_in_url(_own_path(request.headers.get("referer", "")))}  # fmt: skip
+    return render(console, request, "problem.html", language, None, 401, values)
+
+
+def _sign_in_url(target: str) -> str:
+    return "/sign-in?" + urlencode({"to": target})
+
+
+def _own_path(url: str) -> str:
+    """Path and query of a URL of the console; `/` for what is none."""
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return "/"
+    return f"{found.path}?{found.query}" if found.query else found.path or "/"

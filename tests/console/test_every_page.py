@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import Locator, Page, Route, ViewportSize
 
 from ipf.console.web import PLACES
 from tests.console import data
@@ -32,6 +32,13 @@ _OVERFLOW = """() => document.documentElement.scrollWidth > document.documentEle
         && !one.closest('.scroll, .places, .both section'))
         .slice(0, 5).map((one) => one.outerHTML.slice(0, 120))
     : null"""
+_FOCUS = """() => {
+    const active = document.activeElement, one = active.shadowRoot?.activeElement ?? active;
+    if (one === document.body) return null;
+    const box = one.getBoundingClientRect(), style = getComputedStyle(one.closest('.cm-editor') ?? one);
+    const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1;
+    return {seen: box.width > 0 && box.height > 0 && ring};
+}"""
 _SERIOUS = ("serious", "critical")
 
 
@@ -84,6 +91,44 @@ class EveryPageTests(BrowserTest):
         outside = {url for url in requests if not url.startswith((self.console.url, "data:"))}
         self.assertEqual("\n".join([*wrong, *outside, *reports]), "")
 
+    def test_a_double_click_sends_once(self) -> None:
+        """Each button of each form, without a hand on the engine: what it would send is counted."""
+        page, sent = self.page(viewport=WIDE), []  # type: ignore[var-annotated]
+        page.route("**/*", lambda route: _count(route, sent) if route.request.method == "POST" else route.continue_())
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto("/")
+        tried = 0
+        for found in self.pages():
+            for number in range(found.body.count('<form method="post"')):
+                page.goto(found.url)
+                form = page.locator('form[method="post"]').nth(number)
+                for button in form.locator("button:visible:enabled").all():
+                    fill(form)
+                    sent.clear()
+                    text = button.text_content()
+                    button.dblclick()
+                    page.wait_for_timeout(50)
+                    self.assertEqual(len(sent), 1, f"{found.url}: {text}")
+                    tried += 1
+                    break  # the form has been sent
+        self.assertGreater(tried, 4)
+
+    def test_every_page_without_a_mouse(self) -> None:
+        """The first stop leads past the navigation; each stop is visible, and its focus can be seen."""
+        page = self.page(viewport=WIDE)
+        page.goto("/")
+        for found in self.pages():
+            page.goto(found.url)
+            page.keyboard.press("Tab")
+            self.assertEqual(page.evaluate("() => document.activeElement.className"), "skip", found.url)
+            page.keyboard.press("Enter")
+            self.assertEqual(page.evaluate("() => document.activeElement.id"), "content", found.url)
+            for _ in range(25):
+                page.keyboard.press("Tab")
+                page.wait_for_function(f"() => ({_FOCUS})()?.seen !== false")
+                if page.evaluate(_FOCUS) is None:  # past the last one
+                    break
+
     def _faults(self, page: Page, found: Found) -> Iterator[str]:
         page.emulate_media(color_scheme="light")
         page.set_viewport_size(WIDE)
@@ -107,6 +152,20 @@ class EveryPageTests(BrowserTest):
 
 PARTS: set[str] = set()
 """Addresses that scripts ask for, without a link."""
+
+
+def _count(route: Route, sent: list[str]) -> None:
+    sent.append(route.request.url)
+    route.fulfill(status=204)
+
+
+def fill(form: Locator) -> None:
+    """Something in every field that must be filled in."""
+    for one in form.locator("input[required]:visible, textarea[required]:visible").all():
+        if one.get_attribute("type") == "radio":
+            one.check()
+        else:
+            one.fill("1")
 
 
 def _axe(page: Page, scheme: str) -> Iterator[str]:

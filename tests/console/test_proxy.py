@@ -47,5 +47,9 @@ class RoleTests(TestCase):
             ("POST", ["messages", "7", "retry"], Role.OPERATOR),
             ("DELETE", ["messages", "7"], Role.OPERATOR),
             ("POST", ["api", "profiles", "reload"], Role.ADMIN),
+            ("POST", ["mapping", "reload"], Role.ADMIN),
+            ("POST", ["mapping", "try"], Role.OPERATOR),
+            ("POST", ["patients", "7", "forget"], Role.ADMIN),
+            ("POST", ["retention"], Role.ADMIN),
         ]:
             self.assertEqual(role_for(method, segments), role, f"{method} {segments}")

@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from functools import partial
-from pathlib import Path
+from playwright.sync_api import expect
 
-from playwright.sync_api import Page, expect
-from twisted.trial.unittest import SkipTest
-
-from tests.console.browser import Backstage, BrowserTest, ConsoleProcess, send
+from tests.console.browser import send
+from tests.console.people import PeopleTest
 from tests.faults.feed import admission
-from tests.flows.idp import NODE, prepared
-from tests.waiting import free_port
-
-SCRIPT = Path(__file__).with_name("provider.mjs")
 
 
-def _end(provider: subprocess.Popen[bytes]) -> None:
-    provider.kill()
-    provider.communicate()
-
-
-class SignInTests(BrowserTest):
+class SignInTests(PeopleTest):
     """The console with OIDC_* set."""
-
-    @classmethod
-    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
-        installed = prepared()
-        if installed is None:
-            raise SkipTest("the identity provider cannot be installed: npm, or its registry, is not there")
-        port = free_port()
-        console = ConsoleProcess(
-            backstage.folder, backstage.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}",
-            OIDC_CLIENT_ID="console", OIDC_CLIENT_SECRET="a secret: with signs",
-        )  # fmt: skip
-        script = shutil.copy(SCRIPT, installed / f"provider-{port}.mjs")
-        backstage.add_stop(Path(script).unlink)
-        command = [str(NODE), script, str(port), console.url]
-        with (backstage.folder / "provider.log").open("wb") as log:
-            provider = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        backstage.add_stop(partial(_end, provider))
-        assert provider.stdout is not None
-        line = provider.stdout.readline()
-        assert line == b"ready\n", line
-        return console
-
-    def sign_in(self, page: Page, person: str, path: str = "/") -> None:
-        """Open a page, and pass the provider's two forms."""
-        page.goto(path)
-        page.get_by_role("textbox").first.fill(person)
-        page.get_by_placeholder("password").fill("any")
-        page.get_by_role("button").click()
-        page.get_by_role("button", name="Continue").click()
 
     def test_a_person_comes_back_to_the_page_that_he_asked_for(self) -> None:
         page = self.page()
