@@ -12,6 +12,8 @@ from tests.faults.feed import admission
 class SignInTests(PeopleTest):
     """The console with OIDC_* set."""
 
+    engine_settings = {"IPF_BACKOFF_BASE_MS": "300000"}  # what failed waits for a person
+
     def test_a_person_comes_back_to_the_page_that_he_asked_for(self) -> None:
         page = self.page()
         self.sign_in(page, "vic", "/messages?status=FAILED")
