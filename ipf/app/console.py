@@ -51,7 +51,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     sign_in = SignIn(settings, read, provider, time.time)
     console = Console(
         settings,
-        Backend(engine, settings.engine_url, settings.admin_token),
+        Backend(engine, settings.engine_url, settings.admin_token, reactor.seconds),
         Sessions(settings, reactor.seconds),
         sign_in,
         Renderer(static),

@@ -67,7 +67,7 @@ async def end(view: View) -> Answer:
 
 async def ended(console: Console, request: Request) -> Answer:
     """`GET /signed-out`."""
-    return render(console, request, "signed_out.html", language_for(request), None, 200, {"go_to": None})
+    return render(console, request, "signed_out.html", language_for(request.headers), None, 200, {"go_to": None})
 
 
 async def choose(view: View) -> Answer:
@@ -92,4 +92,4 @@ def _signed_in(console: Console, request: Request, session: Session, target: str
 
 def _problem(console: Console, request: Request, key: str, detail: str, status: int) -> Answer:
     values = {"key": key, "detail": detail, "again": "/sign-in?" + urlencode({"to": "/"})}
-    return render(console, request, "sign_in_problem.html", language_for(request), None, status, values)
+    return render(console, request, "sign_in_problem.html", language_for(request.headers), None, status, values)

@@ -12,11 +12,13 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.console import account, live
+from ipf.console.live import Listener
 from ipf.console.pages import (
     browse,
     codes,
     conflicts,
     dead_letters,
+    interfaces,
     jobs,
     message,
     overview,
@@ -28,8 +30,9 @@ from ipf.console.pages import (
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
 from ipf.console.proxy import PASSED, admin_path, role_for
-from ipf.console.sessions import Role
-from ipf.console.web import Console, Route, answer, is_genuine_write, refuse, session_of
+from ipf.console.sessions import Role, Session
+from ipf.console.tail import TailListener
+from ipf.console.web import Console, Route, answer, is_genuine_write, language_for, refuse, session_of
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.wire.http.serving import serve
@@ -41,6 +44,7 @@ AREAS: Mapping[str, Sequence[Route]] = {
     "": overview.ROUTES,
     "messages": (*MESSAGES.routes(), *message.ROUTES),
     "browse": browse.ROUTES,
+    "interfaces": interfaces.ROUTES,
     "dead-letters": dead_letters.ROUTES,
     "conflicts": (*CONFLICTS.routes(), *conflicts.ROUTES),
     "codes": (*CODES.routes(), *codes.ROUTES),
@@ -65,8 +69,22 @@ def mounts(console: Console, hub: live.LiveHub) -> dict[str, IResource]:
     found |= {area: _open(console, pages) for area, pages in OPEN.items()}
     found["static"] = _static(console)
     found["api"] = _proxy(console)
-    found["live"] = live.resource(console, hub)
+    found["live"] = live.resource(console, hub, {"state": state_listener, "messages": message_tail})
     return found
+
+
+def state_listener(
+    console: Console, session: Session, headers: Mapping[str, str], query: Mapping[str, str]
+) -> Listener:
+    """What the overview shows live."""
+    return live.StateListener()
+
+
+def message_tail(console: Console, session: Session, headers: Mapping[str, str], query: Mapping[str, str]) -> Listener:
+    """The rows of the message list as they come."""
+    filters = {one.name: query[one.name].strip() for one in MESSAGES.filters if query.get(one.name, "").strip()}
+    columns = MESSAGES.columns_of(query.get("columns", ""))
+    return TailListener(console.renderer, language_for(headers), MESSAGES, columns, filters)
 
 
 def _area(console: Console, routes: Sequence[Route]) -> IResource:

@@ -9,9 +9,11 @@ Source: interface specification "Operator UI".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from twisted.internet.defer import Deferred
 
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
@@ -33,13 +35,45 @@ class BackendRefused(Exception):
         self.status = status
 
 
-class Backend:
-    """`url`: address of the engine; `token`: of its admin API, None = it has none."""
+_Outcome = tuple[Any, BackendDown | BackendRefused | None]
 
-    def __init__(self, service: RemoteService, url: str, token: str | None) -> None:
+
+class Backend:
+    """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock."""
+
+    def __init__(self, service: RemoteService, url: str, token: str | None, now: Callable[[], float]) -> None:
         self._service = service
         self._url = url.rstrip("/")
         self._token = token
+        self._now = now
+        self._shared: dict[str, tuple[float, Deferred[_Outcome]]] = {}
+
+    async def shared(self, path: str, parameters: Mapping[str, Any] | None = None, seconds: float = 1.0) -> Any:
+        """What `get` answers, at most so many seconds old: all pages that poll share it, and nobody is its actor."""
+        key = f"{path}?{urlencode(parameters or {})}"
+        known = self._shared.get(key)
+        if known is None or self._now() - known[0] >= seconds:
+            known = self._now(), Deferred.fromCoroutine(self._outcome(path, parameters))
+            self._shared[key] = known
+        waiting: Deferred[_Outcome] = Deferred()
+
+        def passed_on(outcome: _Outcome) -> _Outcome:
+            waiting.callback(outcome)
+            return outcome
+
+        known[1].addCallback(passed_on)
+        found, problem = await waiting
+        if problem is not None:
+            self._shared.pop(key, None)
+            raise problem
+        return found
+
+    async def _outcome(self, path: str, parameters: Mapping[str, Any] | None) -> _Outcome:
+        """The answer, or why there is none."""
+        try:
+            return await self.get(path, parameters), None
+        except (BackendDown, BackendRefused) as problem:
+            return None, problem
 
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None, actor: str = "") -> Any:
         """GET a path; the decoded body.  Parameters that are None or empty are left out."""

@@ -74,16 +74,25 @@ class ListPage:
 
     def chosen(self, view: View) -> list[Column]:
         """The columns of a request."""
-        names = view.parameters.get("columns", "").split(",")
-        return [one for one in self.columns if one.name in names] or [one for one in self.columns if one.shown]
+        return self.columns_of(view.parameters.get("columns", ""))
+
+    def columns_of(self, names: str) -> list[Column]:
+        """The columns with these names, separated by commas; the usual ones if there is none."""
+        chosen = names.split(",")
+        return [one for one in self.columns if one.name in chosen] or [one for one in self.columns if one.shown]
 
     async def page(self, view: View) -> Answer:
         """One page of rows."""
         filters, offset = self.given(view), number_of(view.parameters.get("offset", ""))
         found = await view.get(self.path, {**filters, "limit": SIZE, "offset": offset})
         return view.page(
-            self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link
-        )
+            self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link,
+            **self.further(view, filters, offset),
+        )  # fmt: skip
+
+    def further(self, view: View, filters: Mapping[str, str], offset: int) -> dict[str, Any]:
+        """Further values of the template."""
+        return {}
 
     async def export(self, view: View) -> Answer:
         """The rows of this view as CSV, at most MOST_EXPORTED."""

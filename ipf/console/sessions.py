@@ -81,6 +81,10 @@ class Sessions:
         session.used = now
         return session
 
+    def is_open(self, session: Session) -> bool:
+        """Whether a session has not ended; asking is no use of it."""
+        return self._known.get(session.id) is session and not self._is_over(session, self._now())
+
     def end(self, session: Session) -> None:
         """Forget a session."""
         self._known.pop(session.id, None)

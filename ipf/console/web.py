@@ -32,7 +32,7 @@ POLICY = (
 _HEADERS = (("Content-Security-Policy", POLICY), ("Cache-Control", "no-store"))
 _SAFE = ("GET", "HEAD")
 PLACES = {
-    "group_in": ("", "messages", "dead-letters", "rejects"),
+    "group_in": ("", "messages", "interfaces", "dead-letters", "rejects"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
     "group_out": ("browse", "subscriptions", "topics"),
     "group_run": ("jobs", "audit", "system"),
@@ -87,6 +87,10 @@ class View:
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
         """GET from the engine, as this person."""
         return await self.console.backend.get(path, parameters, self.session.actor)
+
+    async def shared(self, path: str, parameters: Mapping[str, Any] | None = None, seconds: float = 1.0) -> Any:
+        """What all pages that poll share, at most so many seconds old."""
+        return await self.console.backend.shared(path, parameters, seconds)
 
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
@@ -156,7 +160,7 @@ def render(
 
 async def answer(console: Console, route: Route, request: Request, parts: Mapping[str, Any]) -> Answer:
     """The answer of a route."""
-    language = language_for(request)
+    language = language_for(request.headers)
     session = session_of(console, request.headers, request.base_url)
     if session is None:
         return _to_sign_in(console, request, language)
@@ -201,9 +205,9 @@ def base_url(console: Console, request: Request) -> str:
     return (console.settings.base_url or request.base_url).rstrip("/")
 
 
-def language_for(request: Request) -> str:
+def language_for(headers: Mapping[str, str]) -> str:
     """The language of a request."""
-    return language_of(request.headers.get("accept-language", ""), cookies_of(request.headers).get("ipf-language", ""))
+    return language_of(headers.get("accept-language", ""), cookies_of(headers).get("ipf-language", ""))
 
 
 def form_of(request: Request) -> dict[str, str]:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ipf.console.lists import Column, Filter, Kind, ListPage
+from ipf.console.tail import is_possible
+from ipf.console.web import View
 
 STATUSES = ("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER")
 
-MESSAGES = ListPage(
+
+class MessageList(ListPage):
+    """The list of messages, which has a live tail."""
+
+    def further(self, view: View, filters: Mapping[str, str], offset: int) -> dict[str, Any]:
+        """`tail`: whether there can be one, and whether it is on."""
+        return {"has_tail": is_possible(filters, offset), "is_live": view.parameters.get("live") == "1"}
+
+
+MESSAGES = MessageList(
     "messages",
     "/admin/messages",
     (
@@ -30,4 +44,5 @@ MESSAGES = ListPage(
         *map(Filter, ("correlation_id", "tenant")),
     ),
     row="/messages/{id}",
+    template="messages.html",
 )

@@ -1,34 +1,53 @@
-"""`/`: what is going on now: queue states, throughput, dead letters by cause, subscriptions in error, components."""
+"""`/`: what is going on now: queue states, throughput, senders, dead letters by cause, subscriptions, components."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 
 from ipf.console.backend import Backend
+from ipf.console.live import Row
+from ipf.console.pages import interfaces
 from ipf.console.sessions import Role
 from ipf.console.web import Route, View
 from ipf.ports import Answer
 
 STATES = ("received", "transforming", "failed", "dead_letter", "delivered")
+MOST_SENDERS = 8
+_LIVE = "/admin/observe/live"
 
 
 async def overview(view: View) -> Answer:
-    """The page; the script of the page keeps it up to date (`live.py`)."""
-    system, throughput, errors, subscriptions = await all_of(
-        view.get("/admin/observe/system"),
-        view.get("/admin/observe/throughput", {"window": "24h"}),
-        view.get("/admin/dead-letters/errors", {"limit": 8}),
-        view.get("/admin/subscriptions/health"),
+    """The page.  Its script follows the figures (`live_state`), and asks for the parts when they change."""
+    if view.is_part:
+        return view.page("overview_parts.html", **await _parts(view))
+    parts, live, throughput = await all_of(
+        _parts(view),
+        view.shared(_LIVE),
+        view.shared("/admin/observe/throughput", {"window": "24h"}, 10.0),
+    )
+    return view.page(
+        "overview.html", states=STATES, live=live, queue=live["queue"], buckets=throughput["buckets"], **parts
+    )
+
+
+async def _parts(view: View) -> dict[str, Any]:
+    """What the page shows below the figures; pages that are open share the reads."""
+    system, errors, subscriptions, senders = await all_of(
+        view.shared("/admin/observe/system"),
+        view.shared("/admin/dead-letters/errors", {"limit": 8}),
+        view.shared("/admin/subscriptions/health"),
+        view.shared(interfaces.PATH, seconds=interfaces.SECONDS),
     )
     failing = [one for one in subscriptions["items"] if one.get("status") == "error"]
     components = [*system["components"], *({"name": name, **one} for name, one in system["downstream"].items())]
-    return view.page(
-        "overview.html", system=system, states=STATES, queue=system["queue"], components=components,
-        buckets=throughput["buckets"], errors=errors, failing=failing, subscriptions=subscriptions,
-    )  # fmt: skip
+    return {
+        "system": system, "components": components, "errors": errors, "failing": failing,
+        "subscriptions": subscriptions, "senders": senders, "shown": senders["items"][:MOST_SENDERS],
+        "per_minute": _rate(senders),
+    }  # fmt: skip
 
 
 async def all_of(*reads: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -40,11 +59,18 @@ async def all_of(*reads: Coroutine[Any, Any, Any]) -> list[Any]:
     return [result for _, result in results]
 
 
-async def live_state(backend: Backend) -> dict[str, Any]:
-    """What the overview shows live, in one read."""
-    system = await backend.get("/admin/observe/system")
-    states = {one["name"]: one["status"] for one in system["components"]}
-    return {"queue": system["queue"], "components": states, "uptime_seconds": int(system["uptime_seconds"])}
+async def live_state(backend: Backend, rows: int) -> tuple[Mapping[str, Any], Sequence[Row]]:
+    """What the overview shows live, and so many of the newest messages."""
+    live, senders = await all_of(
+        backend.get(_LIVE, {"limit": rows}), backend.shared(interfaces.PATH, seconds=interfaces.SECONDS)
+    )
+    state = {name: live[name] for name in ("queue", "components", "oldest_waiting_at")}
+    return {**state, "per_minute": _rate(senders), "silent": senders["silent"]}, live["newest"]
+
+
+def _rate(senders: Mapping[str, Any]) -> float:
+    """Messages a minute of all senders."""
+    return round(sum(float(one["per_minute"]) for one in senders["items"]), 1)
 
 
 ROUTES = (Route("GET", "/", Role.VIEWER, overview),)

@@ -8,6 +8,18 @@
       if (!Number.isNaN(at.getTime())) time.textContent = full.format(at);
     }
   };
+  window.ipfTimes = show;
+  // A live stream: reconnects by itself; a session that has ended leads to the sign-in.  Returns what closes it.
+  window.ipfLive = (url, name, take) => {
+    const source = new EventSource(url), down = document.getElementById("down");
+    source.addEventListener(name, (event) => take(JSON.parse(event.data)));
+    source.addEventListener("open", () => { down.hidden = true; });
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) location.reload(); else down.hidden = false;
+    });
+    addEventListener("pagehide", () => source.close());
+    return () => source.close();
+  };
   show(document);
   document.addEventListener("htmx:afterSwap", (event) => show(event.target));
   document.addEventListener("htmx:configRequest", (event) => {

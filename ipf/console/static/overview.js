@@ -17,20 +17,37 @@
   const chart = new uPlot(options, data, box);
   new ResizeObserver(() => chart.setSize({width: box.clientWidth - 24, height: 220})).observe(box);
 
-  const down = document.getElementById("down");
+  const down = document.getElementById("down"), parts = document.getElementById("parts");
   const number = new Intl.NumberFormat(document.documentElement.lang);
-  const source = new EventSource("/live");
-  source.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
+  const put = (figure, text) => {
+    if (figure.textContent === text) return;
+    figure.textContent = text;
+    figure.classList.remove("changed");
+    void figure.offsetWidth;
+    figure.classList.add("changed");
+  };
+  const oldest = document.querySelector("[data-oldest]"), tile = document.querySelector("[data-oldest-tile]");
+  const age = () => {
+    const at = Date.parse(oldest.dataset.oldest), seconds = Math.max(0, (Date.now() - at) / 1000);
+    const [size, unit] = seconds < 120 ? [1, "s"] : seconds < 7200 ? [60, "min"] : seconds < 172800 ? [3600, "h"] : [86400, "d"];
+    oldest.textContent = Number.isNaN(at) ? "\u2013" : `${Math.floor(seconds / size)} ${unit}`;
+    tile.classList.toggle("state-failed", seconds > 60);
+  };
+  age();
+  setInterval(age, 1000);
+  let before = null;
+  window.ipfLive("/live/state", "state", (state) => {
     down.hidden = state.up;
     if (!state.up) return;
     for (const figure of document.querySelectorAll("[data-queue]")) {
-      const text = number.format(state.queue[figure.dataset.queue]);
-      if (figure.textContent !== text) { figure.textContent = text; figure.classList.remove("changed"); void figure.offsetWidth; figure.classList.add("changed"); }
+      const count = state.queue[figure.dataset.queue];
+      put(figure, count === null ? "\u2013" : number.format(count));
     }
-    const uptime = document.querySelector("[data-uptime]");
-    if (uptime) uptime.textContent = number.format(state.uptime_seconds);
+    put(document.querySelector("[data-rate]"), String(state.per_minute));
+    oldest.dataset.oldest = state.oldest_waiting_at || "";
+    age();
+    const now = JSON.stringify([state.queue.dead_letter, state.queue.failed, state.components, state.silent]);
+    if (before !== null && before !== now) htmx.trigger(parts, "changed");
+    before = now;
   });
-  source.addEventListener("error", () => { down.hidden = false; });
-  source.addEventListener("open", () => { down.hidden = true; });
 })();

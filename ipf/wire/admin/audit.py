@@ -33,7 +33,7 @@ log = Logger()
 
 _POLLED = frozenset({("observe", "system"), ("observe", "throughput"), ("observe", "live"), ("observe", "interfaces"),
                      ("observe", "openapi.json"), ("openapi.json",),
-                     ("subscriptions", "health")})  # fmt: skip
+                     ("subscriptions", "health"), ("dead-letters", "errors")})  # fmt: skip
 _ACTIONS = {"GET": "R", "HEAD": "R", "POST": "E", "PUT": "U", "PATCH": "U", "DELETE": "D"}
 _NAMES = {"GET": "read", "HEAD": "read", "PUT": "update", "PATCH": "update", "DELETE": "delete", "POST": "post"}
 _WORD = re.compile(r"[a-z][a-z_-]{1,30}")

@@ -15,15 +15,16 @@ from ipf.wire.admin.messages import timestamp
 
 LEARNT_HOURS = 24
 RATE_MINUTES = 5
+LATE_SECONDS = 60
 EVERY = "*"
 """The name of all other senders in the setting."""
 
 
 def item(sender: Sender, expected: Mapping[str, int], now: datetime) -> dict[str, Any]:
-    """One sender; `per_minute`: mean of the last complete minutes."""
+    """One sender; `per_minute`: mean of the last RATE_MINUTES minutes, of which the present one is not over."""
     seconds, source = expectation(sender, expected)
     silent = max((now - sender.last_seen).total_seconds(), 0.0)
-    recent = sender.minutes[-1 - RATE_MINUTES : -1]
+    measured = RATE_MINUTES - 1 + now.second / 60
     return {
         "source_system": sender.source_system,
         "tenant": sender.tenant,
@@ -34,13 +35,14 @@ def item(sender: Sender, expected: Mapping[str, int], now: datetime) -> dict[str
         "expected_seconds": seconds,
         "expected_by": source,
         "is_silent": seconds is not None and silent > seconds,
-        "per_minute": round(sum(recent) / RATE_MINUTES, 2),
+        "per_minute": round(sum(sender.minutes[-RATE_MINUTES:]) / measured, 1),
         "minutes": list(sender.minutes),
         "received_24h": sender.received,
         "errors_24h": sender.errors,
         "error_share": round(sender.errors / sender.received, 4) if sender.received else None,
         "waiting": sender.waiting,
         "oldest_waiting_at": timestamp(sender.oldest_waiting),
+        "needs_attention": sender.errors > 0 or _is_late(sender, now),
     }
 
 
@@ -54,6 +56,11 @@ def expectation(sender: Sender, expected: Mapping[str, int]) -> tuple[int | None
     return int(2 * sender.longest_gap.total_seconds()), "learnt"
 
 
+def _is_late(sender: Sender, now: datetime) -> bool:
+    """Whether a message waits for longer than conversion takes."""
+    return sender.oldest_waiting is not None and (now - sender.oldest_waiting).total_seconds() > LATE_SECONDS
+
+
 def order(one: Mapping[str, Any]) -> tuple[bool, bool, str, str]:
-    """Silent senders first, then those with waiting or failed messages, then by name."""
-    return not one["is_silent"], not (one["waiting"] or one["errors_24h"]), one["source_system"], one["tenant"]
+    """Silent senders first, then those that need attention, then by name."""
+    return not one["is_silent"], not one["needs_attention"], one["source_system"], one["tenant"]

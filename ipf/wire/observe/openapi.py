@@ -198,7 +198,7 @@ def _interface() -> Schema:
         silent_seconds=_COUNT, expected_seconds=_or_null(_COUNT), expected_by={"enum": ["setting", "learnt", None]},
         is_silent={"type": "boolean"}, per_minute={"type": "number", "minimum": 0}, minutes=_list(_COUNT),
         received_24h=_COUNT, errors_24h=_COUNT, error_share=_or_null(share), waiting=_COUNT,
-        oldest_waiting_at=_or_null(_TIME),
+        oldest_waiting_at=_or_null(_TIME), needs_attention={"type": "boolean"},
     )  # fmt: skip
 
 

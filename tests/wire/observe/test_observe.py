@@ -276,7 +276,7 @@ class ObserveTests(TestCase):
         for name, pair in expected.items():
             self.assertEqual((shown[name]["expected_seconds"], shown[name]["expected_by"]), pair)
         first = shown["AAA"]
-        self.assertEqual((first["per_minute"], first["error_share"], first["silent_seconds"]), (56.0, 0.25, 0))
+        self.assertEqual((first["per_minute"], first["error_share"], first["silent_seconds"]), (69.2, 0.25, 0))
         self.assertEqual((shown["LAB"]["error_share"], shown["LAB"]["waiting"]), (None, 2))
         _, body, _ = await self.ask("/admin/observe/interfaces", "source_system=RIS")
         self.assertEqual([one["source_system"] for one in body["items"]], ["RIS"])
