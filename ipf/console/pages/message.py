@@ -12,7 +12,7 @@ from ipf.console.trace import trace_view
 from ipf.console.web import Route, View, redirect
 from ipf.ports import Answer
 
-TABS = ("fields", "raw", "effects", "trace")
+TABS = ("fields", "raw", "effects", "trace", "replay")
 
 
 async def message(view: View) -> Answer:
@@ -28,6 +28,8 @@ async def message(view: View) -> Answer:
         effects = await view.get(f"/admin/messages/{id}/effects")
         tree, others = groups(effects)
         values |= {"effects": effects, "moments": timeline(found, effects), "groups": tree, "other_events": others}
+    elif tab == "replay" and view.may(Role.OPERATOR):
+        values |= await _replayed(view, id)
     elif tab == "trace":
         values |= await _trace(view, id, found["raw_message"])
     return view.page("message.html", **values)
@@ -49,6 +51,33 @@ async def _trace(view: View, id: int, raw: str) -> dict[str, Any]:
         return {"trace": None, "reason": str(refused)}
 
 
+async def _replayed(view: View, id: int) -> dict[str, Any]:
+    """What a replay with the maps of now would change; nothing is changed."""
+    asked = {"ids": [id], "dry_run": True, "following": False}
+    try:
+        found = await view.send("POST", "/admin/messages/replay", asked)
+    except BackendRefused as refused:
+        return {"item": None, "reason": str(refused)}
+    return {"item": next(iter(found["items"]), None), "reason": ""}
+
+
+async def replay(view: View) -> Answer:
+    """`POST /messages/{id}/replay`: begins the job, and shows its progress."""
+    job = await view.send("POST", "/admin/messages/replay", {"ids": [view.parts["id"]]})
+    return redirect(f"/jobs/{job['id']}")
+
+
+async def ask_discard(view: View) -> Answer:
+    """`GET /messages/{id}/discard`: asks before a dead letter is removed."""
+    return view.page("message_discard.html", message=await view.get(f"/admin/messages/{view.parts['id']}"))
+
+
+async def discard(view: View) -> Answer:
+    """`POST /messages/{id}/discard`: removes a dead letter."""
+    await view.send("DELETE", f"/admin/messages/{view.parts['id']}")
+    return redirect("/messages?status=DEAD_LETTER")
+
+
 async def retry(view: View) -> Answer:
     """`POST /messages/{id}/retry`."""
     id = view.parts["id"]
@@ -59,4 +88,7 @@ async def retry(view: View) -> Answer:
 ROUTES = (
     Route("GET", "/<int:id>", Role.VIEWER, message),
     Route("POST", "/<int:id>/retry", Role.OPERATOR, retry),
+    Route("POST", "/<int:id>/replay", Role.OPERATOR, replay),
+    Route("GET", "/<int:id>/discard", Role.ADMIN, ask_discard),
+    Route("POST", "/<int:id>/discard", Role.ADMIN, discard),
 )

@@ -28,4 +28,6 @@
   for (const box of document.querySelectorAll("[data-column]")) box.addEventListener("change", () => {
     columns.value = [...document.querySelectorAll("[data-column]:checked")].map((one) => one.dataset.column).join(",");
   });
+  const ids = [...document.querySelectorAll("[data-rows] tbody tr")].map((row) => (row.dataset.href || "").match(/^\/messages\/(\d+)$/)).filter(Boolean).map((found) => found[1]);
+  if (ids.length) sessionStorage.setItem("ipf-list", JSON.stringify(ids));
 })();

@@ -1,0 +1,63 @@
+"""The page of one message, used as an operator uses it: why it failed, its fields, what came of it, replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.console.browser import Backstage, BrowserTest, send
+from tests.faults.feed import admission
+
+
+class MessagePageTests(BrowserTest):
+    @classmethod
+    def prepare(cls, backstage: Backstage) -> None:
+        """Two messages."""
+        send(
+            backstage.engine.mllp_port, *(admission(f"M{number}", f"P{number}", f"+47{number}") for number in range(2))
+        )
+
+    def opened(self, **options: Any) -> Any:
+        """The page of the message M1, found by a search."""
+        page = self.page(**options)
+        page.goto("/messages?status=DELIVERED")
+        self.wait(lambda: page.reload() is not None and page.get_by_role("row").count() == 3)
+        page.locator("tbody a").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Message ")
+        return page
+
+    def test_fields_have_names_and_paths(self) -> None:
+        page = self.opened(permissions=["clipboard-read", "clipboard-write"])
+        row = page.get_by_role("row").filter(has_text="PID-5")
+        expect(row).to_contain_text("Patient Name")
+        family = row.locator(".part").first
+        expect(family).to_have_attribute("title", "PID-5.1 Family Name")
+        family.click()
+        self.wait(lambda: page.evaluate("navigator.clipboard.readText()") == "PID-5.1")
+
+    def test_what_came_of_it(self) -> None:
+        page = self.opened()
+        page.get_by_role("link", name="Effects").click()
+        expect(page.get_by_role("heading", name="What happened")).to_be_visible()
+        expect(page.locator(".timeline li")).to_have_count(3)
+        page.locator(".tree a", has_text="Patient/").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Patient")
+
+    def test_a_replay_shows_what_it_changes_first(self) -> None:
+        page = self.opened()
+        page.get_by_role("link", name="What a replay changes").click()
+        expect(page.get_by_text("Nothing has been changed")).to_be_visible()
+        expect(page.locator("summary", has_text="Patient/")).to_contain_text("unchanged")
+        page.get_by_role("button", name="Replay").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Job")
+        expect(page.get_by_text("1 of 1", exact=False)).to_be_visible()
+
+    def test_the_next_message_of_the_list(self) -> None:
+        page = self.opened()
+        first = page.url
+        page.keyboard.press("j")
+        expect(page).not_to_have_url(first)
+        expect(page.get_by_role("link", name="Previous")).to_be_visible()
+        page.keyboard.press("k")
+        expect(page).to_have_url(first)
