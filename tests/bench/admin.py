@@ -63,24 +63,31 @@ _RESOURCES = (
 def admin(folder: Path) -> None:
     """Admin list and effects under 30 ms, text search under 200 ms (p99), on 1,000,000 rows while a feed runs."""
     with service(folder, IPF_LOG_LEVEL="WARN") as one:
-        run_load(_sample(one))
+        run_load(sample(one))
         began = time.perf_counter()
-        psql(postgres_socket(one), _MESSAGES.replace(":rows", str(ROWS)))
-        psql(postgres_socket(one), "VACUUM ANALYZE")
-        for statement in _RESOURCES:
-            psql(postgres_socket(one), statement.replace(":rows", str(ROWS)), "fhir")
+        fill(one, ROWS)
         line(f"{ROWS:,} messages and resources inserted", f"{time.perf_counter() - began:.0f} s")
-        _index(one)
+        index(one)
         run_load(_measured(one))
 
 
-async def _sample(one: ServiceProcess) -> None:
+def fill(one: ServiceProcess, rows: int) -> None:
+    """Put messages like the one that `sample` sent, and resources, into the tables."""
+    psql(postgres_socket(one), _MESSAGES.replace(":rows", str(rows)))
+    psql(postgres_socket(one), "VACUUM ANALYZE")
+    for statement in _RESOURCES:
+        psql(postgres_socket(one), statement.replace(":rows", str(rows)), "fhir")
+
+
+async def sample(one: ServiceProcess) -> None:
+    """Send one message, and wait until it is converted."""
     run = await open_loop(one.mllp_port, 10, 1, 0.2, lambda: adt(f"S{time.monotonic_ns()}", "SAMPLE"))
     must_be_accepted(run)
     await asyncio.sleep(2)
 
 
-def _index(one: ServiceProcess) -> None:
+def index(one: ServiceProcess) -> None:
+    """Let the words of all messages be found."""
     socket = postgres_socket(one)
     before = int(psql(socket, "SELECT indexed_to FROM message_index_state"))
     began = time.perf_counter()

@@ -63,6 +63,12 @@ class ConsoleProcess:
         """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -65,11 +65,14 @@ class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.assets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag == "a" and given.get("href"):
             self.found.append(str(given["href"]))
+        elif url := given.get("src") or (tag == "link" and given.get("href")):
+            self.assets.append(str(url))
 
 
 def links_of(html: str, url: str) -> Iterable[str]:
@@ -77,6 +80,13 @@ def links_of(html: str, url: str) -> Iterable[str]:
     parser = _Links()
     parser.feed(html)
     return (urljoin(url, one).partition("#")[0] for one in parser.found)
+
+
+def assets_of(html: str) -> set[str]:
+    """The style sheets, scripts and pictures of a page."""
+    parser = _Links()
+    parser.feed(html)
+    return set(parser.assets)
 
 
 def patterns() -> dict[str, set[str]]:
