@@ -14,6 +14,7 @@ from ipf.store.erasure import removal
 from ipf.store.erasure.redaction import redact
 from ipf.store.erasure.search import ErasureSearch, found_in, partition_of, texts
 from ipf.store.postgres.database import Database, Row, Session
+from ipf.store.postgres.lookup import LOCK_SUBSCRIPTIONS
 from ipf.store.postgres.quoting import bigints, literal
 from ipf.store.postgres.symbols import SymbolTable
 
@@ -47,8 +48,7 @@ class PostgresErasureStore(ErasureSearch):
 
         async def work(session: Session) -> None:
             values = self._literals(erased)
-            # in the order of writers, who lock rows of resources before they insert versions
-            await session.many("LOCK TABLE resources, resource_versions IN EXCLUSIVE MODE")
+            await session.many(LOCK_SUBSCRIPTIONS)  # a writer holds it shared from before its first look to its commit
             await _check(session, erased, values)
             affected = bigints(row[0] for row in await session.many(removal.AFFECTED.format(**values)))
             await redact(session, erased, self._base_url, self._symbols)

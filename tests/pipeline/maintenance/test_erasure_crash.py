@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from ipf.errors import Problem
 from ipf.pipeline.maintenance.erasure import Erasure
+from ipf.pipeline.maintenance.erasure_search import ErasureRequest
+from ipf.ports import FhirTransaction, Writes
 from ipf.security.erasure_receipt import concerns, is_genuine
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.store.erasure.resources import PostgresErasureStore
-from tests.pipeline.maintenance.erasures import KEY, ErasureSuite, hl7, observation
-from tests.rest.world import BASE
+from ipf.store.resources.resources import PostgresFhirStore
+from tests.pipeline.maintenance.erasures import KEY, ErasureSuite, hl7, observation, patient_of
+from tests.rest.world import BASE, World
 
 _CHANGING = ("begin", "remove")
 
@@ -26,13 +35,33 @@ class Steps:
 
     def __init__(self, last: int | None = None) -> None:
         self.count = 0
+        self.at_each: Callable[[str], None] = lambda sql: None
         self._last = last
 
-    def step(self) -> None:
+    def step(self, sql: str = "") -> None:
         """One step."""
         self.count += 1
+        self.at_each(sql)
         if self.count == self._last:
             raise Interrupted
+
+
+class WaitingTransaction:
+    """A transaction that waits before its commit."""
+
+    def __init__(self, transaction: FhirTransaction, looked: Deferred[None], go_on: Deferred[None]) -> None:
+        self._transaction = transaction
+        self._looked = looked
+        self._go_on = go_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+    async def commit(self, writes: Writes) -> str:
+        """See `FhirTransaction.commit`."""
+        self._looked.callback(None)
+        await self._go_on
+        return await self._transaction.commit(writes)
 
 
 class Stepping:
@@ -88,7 +117,7 @@ class SteppingSession:
 
     async def many(self, sql: str) -> Any:
         """One statement."""
-        self._steps.step()
+        self._steps.step(sql)
         return await self._session.many(sql)
 
 
@@ -143,6 +172,53 @@ class CrashTests(ErasureSuite):
             self.assertEqual(
                 (total, concerns(stored, "Patient/x"), is_genuine(stored, KEY.public_key)), (1, True, True)
             )
+
+    async def test_a_writer_that_has_looked(self) -> None:
+        """It saw the Patient, and writes about him: the erasure waits for it, and then refuses."""
+        looked, go_on = Deferred[None](), Deferred[None]()
+
+        class Waiting(PostgresFhirStore):
+            @asynccontextmanager
+            async def transaction(self) -> AsyncIterator[FhirTransaction]:
+                async with super().transaction() as transaction:
+                    yield WaitingTransaction(transaction, looked, go_on)
+
+        plan = await self.erasure.plan(ErasureRequest("default", "x"))
+        writer = World(Waiting(self.database), now=datetime.now(UTC))
+        late = observation("late", "x")
+        writing = Deferred.fromCoroutine(writer.send("PUT", "Observation/late", late))
+        await looked
+        erasing = Deferred.fromCoroutine(self.erasure.forget(ErasureRequest("default", "x", "o", "r", plan.confirm)))
+        await self.is_waiting()
+        go_on.callback(None)
+        self.assertEqual((await writing).status, 201)
+        problem = await self.assertFailure(erasing, Problem)
+        self.assertIn("meanwhile", problem.text)
+        await self.forget()
+        self.assertEqual(await self.names(), ["Observation/oy", "Patient/y", "Patient/y"])
+
+    async def test_a_writer_during_the_erasure(self) -> None:
+        """It waits, and finds nothing of the patient: his next resource is a new one."""
+        steps = Steps()
+        plan = await self.erasure.plan(ErasureRequest("default", "x"))
+        started: list[Any] = []
+
+        def write(sql: str) -> None:
+            if sql.startswith("DELETE FROM subscription_events"):  # within the transaction of the FHIR database
+                sent = self.world.send("PUT", "Patient/x", patient_of("x", "4711", active=False))
+                started.append(Deferred.fromCoroutine(sent))
+
+        steps.at_each = write
+        await self.interrupted(steps).forget(ErasureRequest("default", "x", "o", "r", plan.confirm))
+        (writing,) = started
+        self.assertEqual((await writing).status, 201)
+        self.assertEqual(await self.names(), ["Observation/oy", "Patient/x", "Patient/y", "Patient/y"])
+
+    async def is_waiting(self) -> None:
+        """Until a transaction waits for an advisory lock."""
+        query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while (await self.database.all_tenants.one(query))[0] == 0:
+            await deferLater(reactor, 0.02)
 
     async def state(self) -> Any:
         """What does not depend on times and numbers."""
