@@ -18,21 +18,16 @@ from ipf.ports import Json
 _MASKED = {"extension": [{"url": "http://hl7.org/fhir/StructureDefinition/data-absent-reason", "valueCode": "masked"}]}
 
 
-def mention_pattern(base_url: str) -> str:
-    """A regular expression for Type/id within a text, in the syntax of Python and of PostgreSQL.
+class ErasedReferences:
+    """References to erased resources, as they stand in others.  `erased`: Type/id.
 
     A URL of another server is none; one of this server, `base_url`, is.
     """
-    base = re.sub(r"([^A-Za-z0-9])", r"\\\1", base_url)
-    return rf"(?:(?<![A-Za-z0-9/.-])|(?<={base}/))([A-Z][A-Za-z]+/[A-Za-z0-9.-]{{1,64}})(?![A-Za-z0-9.-])"
-
-
-class ErasedReferences:
-    """References to erased resources, as they stand in others.  `erased`: Type/id."""
 
     def __init__(self, erased: Collection[str], base_url: str) -> None:
         self._erased = frozenset(erased)
-        self._pattern = re.compile(mention_pattern(base_url))
+        before = rf"(?:(?<![A-Za-z0-9/.-])|(?<={re.escape(base_url)}/))"
+        self._pattern = re.compile(before + r"([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})(?![A-Za-z0-9.-])")
 
     def removed(self, resource: Json) -> Json:
         """A copy of the resource without them."""

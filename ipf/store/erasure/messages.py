@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.erased_references import ErasedReferences, mention_pattern
+from ipf.fhir.model.erased_references import ErasedReferences
 from ipf.ports.erasure import ErasedMessages, MessageErasure, StoredMessage, StoredReject
-from ipf.store.erasure.search import texts
+from ipf.store.erasure.search import mentions, texts
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.quoting import array, bigints, literal
 
@@ -20,7 +20,7 @@ _MESSAGE = """b.id, b.correlation_id::text, s.status::text, b.charset, b.raw_mes
     EXISTS (SELECT FROM identity_conflicts c WHERE c.message_id = b.id AND c.status = 'open')"""
 _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id"
 _CONCERNS = """tenant = {tenant} AND (message_id = ANY ({ids}) OR target = ANY ({references})
-    OR (SELECT array_agg(m[1]) FROM regexp_matches(candidates || ' ' || finding, {mention}, 'g') m) && {references})"""
+    OR {in_conflict})"""
 _REMOVALS = (
     # codes that no other message has any more; what an operator decided about them stays
     """DELETE FROM unmapped_codes u USING (
@@ -38,7 +38,7 @@ _REMOVALS = (
        AND EXISTS (SELECT FROM unnest({values}) x WHERE strpos(j.selection, x) > 0)""",
 )
 _ERRORS = """SELECT id, last_error FROM message_states WHERE tenant = {tenant} AND last_error IS NOT NULL
-    AND (SELECT array_agg(m[1]) FROM regexp_matches(last_error, {mention}, 'g') m) && {references}
+    AND {in_error}
     ORDER BY id FOR UPDATE"""
 
 
@@ -103,13 +103,15 @@ class PostgresMessageErasure:
 
     def _literals(self, erased: ErasedMessages) -> dict[str, str]:
         """What the statements are about, as SQL."""
+        references = texts(erased.references)
         return {
             "tenant": literal(erased.tenant),
             "ids": bigints(erased.ids),
             "rejects": bigints(erased.rejects),
             "values": texts(erased.values),
-            "references": texts(erased.references),
-            "mention": literal(mention_pattern(self._base_url)),
+            "references": references,
+            "in_conflict": mentions("candidates || ' ' || finding", self._base_url, references),
+            "in_error": mentions("last_error", self._base_url, references),
         }
 
     async def _ranges(self, table: str) -> Sequence[int]:

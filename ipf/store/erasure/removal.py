@@ -7,19 +7,22 @@ delivered.  The lease of such a subscription ends, since its holder has the even
 
 from __future__ import annotations
 
-_EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR {asked} && {wanted}
-    OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND (
-        {found} && {wanted}
-        OR EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(v.body, '"id":"' || i || '"') > 0))))"""
-_ATTEMPTS = """EXISTS (SELECT FROM subscription_events e WHERE e.subscription_rid = a.subscription_rid
-    AND e.resource_rid = ANY ({rids})
-    AND e.event_number BETWEEN a.event_number AND coalesce(a.to_event_number, a.event_number))"""
+_EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR {asked}
+    OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND ({mentions}
+        OR EXISTS (SELECT FROM regexp_matches(v.body, '"id":"([A-Za-z0-9.-]{{1,64}})"', 'g') m
+                   WHERE m[1] = ANY ({ids})))))"""
+_ATTEMPTS = """WITH e AS MATERIALIZED (
+    SELECT subscription_rid, event_number FROM subscription_events WHERE resource_rid = ANY ({rids})
+)
+SELECT a.id FROM delivery_attempts a JOIN e USING (subscription_rid, event_number)
+UNION SELECT a.id FROM e JOIN delivery_attempts a ON a.subscription_rid = e.subscription_rid
+    AND a.to_event_number IS NOT NULL AND e.event_number BETWEEN a.event_number AND a.to_event_number"""
 _ANSWERS = "a.partition_id = {partition} AND a.resource_type || '/' || a.resource_id = ANY ({wanted})"
 _WRITTEN = "g.partition_id = {partition} AND (g.patient = ANY ({ids}) OR g.fhir_user = ANY ({wanted}))"
 
 COUNTS = f"""SELECT (SELECT count(*) FROM resource_versions WHERE rid = ANY ({{rids}})),
     (SELECT count(*) FROM subscription_events WHERE resource_rid = ANY ({{rids}})),
-    (SELECT count(*) FROM delivery_attempts a WHERE {_ATTEMPTS}),
+    (SELECT count(*) FROM ({_ATTEMPTS}) a),
     (SELECT count(*) FROM export_jobs j WHERE {_EXPORTS}),
     (SELECT count(*) FROM identity_answers a WHERE {_ANSWERS})"""
 
@@ -74,7 +77,8 @@ _RECEIPTS = """DELETE FROM receipts r USING unnest({correlations}) m(id) WHERE r
 # In an order in which each still finds its rows.  The state of a removed Subscription or topic, which is deleted, stays
 # since other processes learn from it that it is gone.
 REMOVALS = (
-    f"DELETE FROM delivery_attempts a WHERE {_ATTEMPTS} OR a.subscription_rid = ANY ({{rids}})",
+    f"DELETE FROM delivery_attempts WHERE id IN ({_ATTEMPTS})",
+    "DELETE FROM delivery_attempts WHERE subscription_rid = ANY ({rids})",
     "DELETE FROM subscription_events WHERE resource_rid = ANY ({rids}) OR subscription_rid = ANY ({rids})",
     _RESENT,
     _DONE,

@@ -12,7 +12,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.ports.erasure import ErasedResources, ErasureReceipt, ErasureStore, FhirCounts
 from ipf.store.erasure import removal
 from ipf.store.erasure.redaction import redact
-from ipf.store.erasure.search import ErasureSearch, found_in, partition_of, texts
+from ipf.store.erasure.search import ErasureSearch, mentions, partition_of, texts
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import LOCK_SUBSCRIPTIONS
 from ipf.store.postgres.quoting import bigints, literal
@@ -22,7 +22,7 @@ MARGIN_SECONDS = 600  # a version gets its time before its commit, by the clock 
 _LATER = """
 SELECT r.resource_type || '/' || r.id FROM resource_versions v JOIN resources r ON r.rid = v.rid
 WHERE v.partition_id = {partition} AND v.last_updated > {since} AND NOT v.rid = ANY ({known})
-    AND {found} && {wanted} LIMIT 1"""
+    AND {mentions} LIMIT 1"""
 _AT = """to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')"""  # as it was signed
 _COLUMNS = f"p.name, {_AT}, e.actor, e.reason, e.counts, e.salt, e.digests, e.key_id, e.signature, e.id"
 _FROM = "FROM erasures e JOIN partitions p ON p.id = e.partition_id"
@@ -87,15 +87,16 @@ class PostgresErasureStore(ErasureSearch):
     def _literals(self, erased: ErasedResources) -> dict[str, str]:
         """What the statements are about, as SQL."""
         ids = frozenset(reference.partition("/")[2] for reference in erased.references)
+        wanted = texts(erased.references)
         return {
             "rids": bigints(sorted(erased.rids)),
             "known": bigints(sorted({*erased.rids, *erased.redacted})),
-            "wanted": texts(erased.references),
+            "wanted": wanted,
             "ids": texts(ids),
             "partition": partition_of(erased.tenant),
             "since": f"{literal(erased.since)} - interval '{MARGIN_SECONDS} seconds'",
-            "found": found_in("v.body", self._base_url),
-            "asked": found_in("concat_ws(' ', j.request_url, j.caller)", self._base_url),
+            "mentions": mentions("v.body", self._base_url, wanted),
+            "asked": mentions("concat_ws(' ', j.request_url, j.caller)", self._base_url, wanted),
             "correlations": texts(erased.correlation_ids),
         }
 
