@@ -110,7 +110,7 @@ class Stream:
 
     def __init__(self, client: Client) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
-        self._connection.request("GET", "/live", headers=client.headers)
+        self._connection.request("GET", "/live/state", headers=client.headers)
         self._answer = self._connection.getresponse()
         assert self._answer.status == 200, self._answer.status
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.console import data
@@ -45,5 +47,8 @@ class OutageTests(BrowserTest):
         page = self.page()
         page.goto("/")
         expect(page.locator("[data-queue=delivered]")).to_have_text("0")
+        expect(page.get_by_role("status")).to_have_text(re.compile("Nothing needs you"))
         data.Engine(self.engine).send(*(data.admission(f"A{n}", f"4711{n}", "Hansen", "Kari") for n in range(3)))
         expect(page.locator("[data-queue=delivered]")).to_have_text("3")
+        data.Engine(self.engine).send(data.message("ZDM^Z01", "Z1", "ZDM|1|nothing maps this"))
+        expect(page.get_by_role("link", name="Dead letters: 1")).to_be_visible()

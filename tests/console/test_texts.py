@@ -35,6 +35,7 @@ _DYNAMIC = (
     "app.theme_",
     "dead.",
     "browse.",
+    "overview.wrong_",
     "trace.kind_",
     "job.kind_",
     "conflict.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -22,15 +23,16 @@ _LIVE = "/admin/observe/live"
 async def overview(view: View) -> Answer:
     """The page.  Its script follows the figures (`live_state`), and asks for the parts when they change."""
     if view.is_part:
-        return view.page("overview_parts.html", **await _parts(view))
+        return view.page("overview_parts.html", **await _parts(view), is_part=True)
     parts, live, throughput = await all_of(
         _parts(view),
         view.shared(_LIVE),
         view.shared("/admin/observe/throughput", {"window": "24h"}, 10.0),
     )
     return view.page(
-        "overview.html", states=STATES, live=live, queue=live["queue"], buckets=throughput["buckets"], **parts
-    )
+        "overview.html", states=STATES, live=live, queue=live["queue"], buckets=throughput["buckets"], is_part=False,
+        **parts,
+    )  # fmt: skip
 
 
 async def _parts(view: View) -> dict[str, Any]:
@@ -46,8 +48,35 @@ async def _parts(view: View) -> dict[str, Any]:
     return {
         "system": system, "components": components, "errors": errors, "failing": failing,
         "subscriptions": subscriptions, "senders": senders, "shown": senders["items"][:MOST_SENDERS],
-        "per_minute": _rate(senders),
+        "per_minute": _rate(senders), "wrong": wrong(system["queue"], components, failing, senders),
     }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that needs a person.  `name`: of its text `overview.wrong_NAME`; `is_bad`: not only to be looked at."""
+
+    name: str
+    count: int
+    url: str
+    is_bad: bool = True
+
+
+def wrong(
+    queue: Mapping[str, Any],
+    components: Sequence[Mapping[str, Any]],
+    failing: Sequence[object],
+    senders: Mapping[str, Any],
+) -> list[Wrong]:
+    """What needs a person, the worst first."""
+    found = (
+        Wrong("components", sum(one["status"] not in ("UP", "UNKNOWN") for one in components), "/system"),
+        Wrong("subscriptions", len(failing), "/subscriptions"),
+        Wrong("dead_letters", queue["dead_letter"] or 0, "/dead-letters"),
+        Wrong("silent", senders["silent"], "/interfaces", is_bad=False),
+        Wrong("failed", queue["failed"] or 0, "/messages?status=FAILED", is_bad=False),
+    )
+    return [one for one in found if one.count]
 
 
 async def all_of(*reads: Coroutine[Any, Any, Any]) -> list[Any]:
