@@ -58,7 +58,10 @@ class ErasureFlow(TestCase):
         run(self._killed())
 
     async def _flow(self) -> None:
-        async with Scenario(IPF_MAX_ATTEMPTS="1", IPF_PERMANENT_ERRORS="dead_letter") as scenario:
+        secret = "key-of-the-installation"
+        async with Scenario(
+            IPF_MAX_ATTEMPTS="1", IPF_PERMANENT_ERRORS="dead_letter", IPF_SECRET_KEY=secret
+        ) as scenario:
             self.scenario = scenario
             await self._fill()
             patient = (await self._found("Patient?identifier=zwmark77&active:not=false"))[0]
@@ -73,6 +76,7 @@ class ErasureFlow(TestCase):
             self.assertEqual((shown["counts"]["redacted"], shown["counts"]["rejects"]), (1, 1), shown)
             for kind in ("dead_letters", "exports", "events", "delivery_attempts", "conversions", "identity_answers"):
                 self.assertGreaterEqual(shown["counts"][kind], 1, (kind, shown))
+            self.assertEqual(shown["counts"]["exports"], 2, "a de-identified one has hashes instead of ids")
             wrong = {**DECISIONS, "dry_run": False, "reason": "asked for", "confirm": "0" * 64}
             await self._asked(patient, 409, wrong)
             self.assertEqual(self._marks(ids), before, "a dry run and a refusal change nothing")
@@ -117,9 +121,10 @@ class ErasureFlow(TestCase):
         await self._until("ipf", NOT_INDEXED, "0")
         await self._until("fhir", BEHIND, "0")
         headers = {"Accept": "application/fhir+json", "Prefer": "respond-async"}
-        status, _ = await asyncio.to_thread(self.scenario.service.request, "GET", "/fhir/$export", None, headers)
-        self.assertEqual(status, 202)
-        await self._until("fhir", "SELECT count(*) FROM export_jobs WHERE status = 'done'", "1")
+        for path in ("/fhir/$export", "/fhir/$export?_deident=true"):
+            status, _ = await asyncio.to_thread(self.scenario.service.request, "GET", path, None, headers)
+            self.assertEqual(status, 202)
+        await self._until("fhir", "SELECT count(*) FROM export_jobs WHERE status = 'done'", "2")
 
     async def _conflicts(self) -> None:
         """Two Patients with one number: an answered conflict, and an open one; the second is merged into the first."""

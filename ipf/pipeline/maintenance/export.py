@@ -80,8 +80,8 @@ class Export:
         """The lines of a part.  Problem VALUE when the profile of the job is not that of the service any more."""
         if job.deident is None:
             return [version.body for version in versions]
-        if self._deident is None or self._deident.profile.title != job.deident:
-            raise Problem(Category.VALUE, "the profile of de-identified exports has changed; begin again")
+        if self._deident is None or self._deident.title != job.deident:
+            raise Problem(Category.VALUE, "the profile or the key of de-identified exports has changed; begin again")
         copy = self._deident.of(job.tenant, job.transaction_time).copy
         found = (copy(loads(version.body)) for version in versions)
         return [dumps(resource) for resource in found if resource is not None]

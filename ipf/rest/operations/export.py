@@ -27,10 +27,11 @@ from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import visible_now
 from ipf.security.access import limits
-from ipf.security.deident.profile import Profile
+from ipf.security.deident.resource import Deidentification
 
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
+_GRANTS = ("subject", "client", "issuer", "scopes", "tenant", "patient", "user")
 _PARAMETERS = frozenset({"_since", "_type", "_outputFormat", "_deident"})
 
 
@@ -42,8 +43,8 @@ async def export(request: Request, repository: Repository) -> Answer:
     level = await _level(request, repository)
     values = await repository.parsed(request, lambda: _parameters(request))
     now, types = repository.clock(), values.get("_type", [])
-    profile = _profile(values.get("_deident", []), repository)
-    wanted = _types(types, level) if profile is None else _exported(_types(types, level), profile, is_named=bool(types))
+    deident = _deident(values.get("_deident", []), repository)
+    wanted = _types(types, level) if deident is None else _exported(_types(types, level), deident, is_named=bool(types))
     job = ExportJob(
         request.tenant,
         secrets.token_urlsafe(24).replace("_", "-"),
@@ -54,7 +55,7 @@ async def export(request: Request, repository: Repository) -> Answer:
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
         caller=request.caller if limits(request.caller) else OPEN,
-        deident=None if profile is None else profile.title,
+        deident=None if deident is None else deident.title,
     )
     await exports.create(job)
     return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}")])
@@ -96,15 +97,15 @@ async def export_file(request: Request, repository: Repository) -> Answer:
     if part is None:
         raise Problem(Category.NOT_FOUND, "the export file does not exist")
     unlimited_types(request.caller, [part.resource_type], named=True)
-    if not limits(request.caller) or await _is_deidentified(request, id[:100], repository):
+    if not limits(request.caller):
         return Answer(200, part.body, content_type=NDJSON)
-    return Answer(200, await _visible_lines(part.body, request, repository), content_type=NDJSON)
-
-
-async def _is_deidentified(request: Request, id: str, repository: Repository) -> bool:
-    """Whether the resources of a job are copies, which cannot be compared with what is stored."""
-    job = await _exports(repository).get(request.tenant, id)
-    return job is not None and job.deident is not None
+    job = await _exports(repository).get(request.tenant, id[:100])
+    if job is None or job.deident is None:
+        return Answer(200, await _visible_lines(part.body, request, repository), content_type=NDJSON)
+    if any(getattr(job.caller, name) != getattr(request.caller, name) for name in _GRANTS):
+        # copies cannot be compared with what is stored, so nobody can tell which of them this caller may see
+        raise Problem(Category.FORBIDDEN, "a file of a de-identified export is for the caller who asked for it")
+    return Answer(200, part.body, content_type=NDJSON)
 
 
 async def _visible_lines(body: bytes, request: Request, repository: Repository) -> bytes:
@@ -188,8 +189,8 @@ def _types(values: list[str], level: str) -> tuple[str, ...]:
     return tuple(sorted((wanted or possible) & possible))
 
 
-def _profile(values: list[str], repository: Repository) -> Profile | None:
-    """The profile of a de-identified export; None: the resources are exported as they are."""
+def _deident(values: list[str], repository: Repository) -> Deidentification | None:
+    """The way of a de-identified export; None: the resources are exported as they are."""
     if not values or values == ["false"]:
         return None
     if values != ["true"]:
@@ -197,11 +198,12 @@ def _profile(values: list[str], repository: Repository) -> Profile | None:
     if repository.deident is None:
         text = "a de-identified export needs IPF_SECRET_KEY: it hashes the ids and moves the dates"
         raise Problem(Category.NOT_SUPPORTED, text, "_deident")
-    return repository.deident.profile
+    return repository.deident
 
 
-def _exported(types: tuple[str, ...], profile: Profile, *, is_named: bool) -> tuple[str, ...]:
+def _exported(types: tuple[str, ...], deident: Deidentification, *, is_named: bool) -> tuple[str, ...]:
     """The types that the profile lets out."""
+    profile = deident.profile
     others = [one for one in types if one not in profile.resources]
     if others and is_named:
         text = f"the profile of de-identified exports ({profile.title}) does not have {others[0]}"

@@ -1,6 +1,7 @@
 """The profile of a de-identified export: a TOML file that says what is kept.
 
-`profile.toml` beside this module is the built-in one and explains the tables.
+`profile.toml` beside this module is the built-in one and explains the tables.  Codes are compared with the
+definitions of R4 that come with the service, never with what clients store: a client cannot make a name a code.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -17,13 +18,18 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import Element, definitions
+from ipf.fhir.model.regex import Pattern, PatternError
+from ipf.fhir.profiles.tables import CODE_SYSTEMS, tables
+from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
+from ipf.fhir.terminology.service import Terminology
 
 _BUILT_IN = Path(__file__).with_name("profile.toml")
-_LISTS = ("resources", "code_systems", "extensions")
+_LISTS = ("resources", "extensions", "ages")
+_TABLES = ("code_systems", "elements")
 _TEXTS = ("name", "version")
 _DATES = frozenset({"date", "dateTime", "instant"})
+_DEFINED = "defined"
 _CODE = re.compile(r"[!-~]{1,40}", re.ASCII)
-_REST = re.compile(r"[\w:/.-]{1,200}", re.ASCII)
 
 
 class Action(Enum):
@@ -38,26 +44,26 @@ class Action(Enum):
 class Profile:
     """`resources`: types that are exported.  `elements`: by path of definition.
 
-    `code_systems`: one that ends with `/`, `.` or `:` is a beginning of systems.  `title`: name, version and digest of
-    the file, for the manifest.
+    `code_systems`: tests of a code, by system; one that ends with `/` is the beginning of systems that R4 defines.
+    `extensions`: URLs, and names inside of them.  `ages`: codes, as `system|code`, of what is measured.  `title`: name,
+    version and digest of the file.
     """
 
     title: str
     resources: frozenset[str]
-    code_systems: tuple[str, ...]
+    code_systems: Mapping[str, Callable[[str, str], bool]]
     extensions: frozenset[str]
+    ages: frozenset[str]
     elements: Mapping[str, Action]
 
     def keeps(self, system: object, code: object) -> bool:
-        """Whether a code is kept: of a known system, and without blanks, as codes are and names are not."""
-        if not isinstance(system, str) or not isinstance(code, str):
+        """Whether a code is kept: it is one of a system of the profile, by that system's test."""
+        if not isinstance(system, str) or not isinstance(code, str) or _CODE.fullmatch(code) is None:
             return False
-        is_known = system in self.code_systems or (system.startswith(self._beginnings) and _REST.fullmatch(system))
-        return bool(is_known) and _CODE.fullmatch(code) is not None
-
-    @property
-    def _beginnings(self) -> tuple[str, ...]:
-        return tuple(one for one in self.code_systems if one.endswith(("/", ".", ":")))
+        test = self.code_systems.get(system) or next(
+            (one for start, one in self.code_systems.items() if start.endswith("/") and system.startswith(start)), None
+        )
+        return test is not None and test(system, code)
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +79,7 @@ def read_profile(path: Path) -> Profile:
         table = tomllib.loads(content.decode())
     except (OSError, ValueError) as problem:
         raise _wrong(path, str(problem)) from None
-    unknown = sorted(set(table) - {*_LISTS, *_TEXTS, "elements"})
+    unknown = sorted(set(table) - {*_LISTS, *_TEXTS, *_TABLES})
     if unknown:
         raise _wrong(path, f"there is no key {unknown[0]}")
     name, version = (_text(path, table, key) for key in _TEXTS)
@@ -81,17 +87,46 @@ def read_profile(path: Path) -> Profile:
     for one in lists["resources"]:
         if one not in definitions().resource_types:
             raise _wrong(path, f"resources: {one} is no resource type of R4")
-    elements = table.get("elements", {})
-    if not isinstance(elements, dict):
-        raise _wrong(path, "elements must be a table")
+    systems, elements = (table.get(key, {}) for key in _TABLES)
+    if not isinstance(systems, dict) or not isinstance(elements, dict):
+        raise _wrong(path, "code_systems and elements must be tables")
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Profile(
         f"{name} {version} {digest}",
         frozenset(lists["resources"]),
-        lists["code_systems"],
+        {one: _test(path, one, value) for one, value in systems.items()},
         frozenset(lists["extensions"]),
+        frozenset(lists["ages"]),
         {one: _action(path, one, value) for one, value in elements.items()},
     )
+
+
+def _test(path: Path, system: str, value: object) -> Callable[[str, str], bool]:
+    """The test of (system, code): the definitions of R4, one of its value sets, or a pattern."""
+    if value == _DEFINED:
+        return _is_defined
+    if system.endswith("/") or not isinstance(value, str):
+        raise _wrong(path, f"code_systems: {system} must be {_DEFINED}")
+    if value.startswith("http"):
+        if _terminology().members(value) is None:
+            raise _wrong(path, f"code_systems: {value} is no value set of R4")
+        return lambda named, code: _terminology().contains(value, named, code) is True
+    try:
+        pattern = Pattern(value)
+    except PatternError as problem:
+        raise _wrong(path, f"code_systems: {system}: {problem}") from None
+    return lambda _, code: pattern.is_all_of(code)
+
+
+def _is_defined(system: str, code: str) -> bool:
+    if system not in OPEN_SYSTEMS and not any(system in table for _, table in tables(CODE_SYSTEMS)):
+        return False  # the terminology would remember every name that a sender invents
+    return _terminology().has(system, code) is True
+
+
+@lru_cache(maxsize=1)
+def _terminology() -> Terminology:
+    return Terminology()
 
 
 def _action(path: Path, name: str, value: object) -> Action:

@@ -17,7 +17,7 @@ _HASH_DIGITS = 32  # hexadecimal: 128 bits
 _DAYS = 365
 _OLDEST = 90
 """Years: births before that are told as of that year (45 CFR 164.514(b)(2)(i)(C))."""
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}(?:-.*)?", re.ASCII)
 
 
@@ -34,6 +34,15 @@ class Pseudonyms:
     def days(self, tenant: str, patient: str) -> int:
         """By how many days the dates of a patient (logical id) move back: 1 to 365."""
         return int.from_bytes(self._hash("days", tenant, "Patient", patient)[:8]) % _DAYS + 1
+
+    def seed(self, job: str) -> int:
+        """A number of 62 bits for the order of a job's resources."""
+        return int.from_bytes(self._hash("order", job)[:8]) >> 2
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the key."""
+        return self._hash("fingerprint").hex()[:8]
 
     def _hash(self, *parts: str) -> bytes:
         return hmac.digest(self._key, "\0".join(parts).encode(), "sha256")
@@ -58,10 +67,10 @@ def year(text: str) -> str | None:
     return text[:4] if _YEAR.fullmatch(text) else None
 
 
-def year_of_birth(text: str, now: datetime) -> str | None:
-    """The year of a birth, not earlier than 90 years ago."""
-    found = year(text)
-    return None if found is None else f"{max(int(found), now.year - _OLDEST):04}"
+def not_older(text: str, now: datetime) -> str:
+    """A date, time or year; of one of more than 90 years ago, the year 90 years ago."""
+    oldest = now.year - _OLDEST
+    return text if int(text[:4]) >= oldest else f"{oldest:04}"
 
 
 def _derived(secret: str) -> bytes:

@@ -4,11 +4,13 @@ What becomes of an element follows from its data type, unless the profile says s
 
 - boolean, numbers, times of day: kept
 - code: kept when the element has a required binding to a value set that contains it
-- date, dateTime, instant: moved by the days of the patient; of resources of no or several patients, only the year
+- date, dateTime, instant: moved by the days of the patient; of resources of no or several patients, only the year; of
+  more than 90 years ago, the year 90 years ago
 - Coding, CodeableConcept, quantities: system and code of known systems, without words; quantities with their value
+- values of Observations: when their code is kept, since a number without a meaning may be an identifier
 - Reference: the hashed id, when resources of that type are in the export
 - Period, Range, Ratio, Timing, Dosage, Money, inner structures: their elements, one by one
-- Age: up to 89 years, above it 90
+- Age, and any quantity in years, months, weeks or days: up to 89 years, above it 90
 - anything else: removed, and what is empty then
 
 A modifier extension may say the opposite of the rest, so a resource that has one is left out.
@@ -31,7 +33,7 @@ from ipf.fhir.search.compartments import compartments
 from ipf.fhir.structure.required_codes import required_codes
 from ipf.ports import Json
 from ipf.security.deident.profile import Action, Profile
-from ipf.security.deident.pseudonyms import Pseudonyms, earlier, year, year_of_birth
+from ipf.security.deident.pseudonyms import Pseudonyms, earlier, not_older, year
 
 PSEUDONYMIZED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "PSEUDED"}
 SUBSETTED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
@@ -39,6 +41,7 @@ SUBSETTED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValu
 _NUMBERS = frozenset({"boolean", "integer", "positiveInt", "unsignedInt", "decimal"})
 _DATES = frozenset({"date", "dateTime", "instant"})
 _QUANTITIES = frozenset({"Quantity", "SimpleQuantity", "Count", "Distance", "Duration", "MoneyQuantity"})
+_MEASURED = frozenset({"Observation", "Observation.component"})
 _STRUCTURES = frozenset({"Period", "Range", "Ratio", "Timing", "Dosage", "Money"})
 _OLDEST = 89
 _UNITS_A_YEAR = {"a": 1, "mo": 12, "wk": 52, "d": 365}
@@ -56,6 +59,11 @@ class Deidentification:
 
     profile: Profile
     pseudonyms: Pseudonyms
+
+    @property
+    def title(self) -> str:
+        """Profile and key, for the manifest: two exports with the same title can be joined."""
+        return f"{self.profile.title} {self.pseudonyms.fingerprint}"
 
     def of(self, tenant: str, now: datetime) -> Deidentifier:
         """For the resources of a tenant."""
@@ -83,7 +91,8 @@ class Deidentifier:
             found = walk.members(resource, kind)
         except _LeftOut:
             return None
-        labels = walk.codings((resource.get("meta") or {}).get("security"))
+        stored = resource.get("meta")
+        labels = walk.codings(stored.get("security")) if isinstance(stored, dict) else []
         meta = {"security": [*labels, PSEUDONYMIZED], "tag": [SUBSETTED]}
         return {"resourceType": kind, "id": self.pseudonyms.id(self.tenant, kind, id), "meta": meta, **found}
 
@@ -122,13 +131,23 @@ class _Walk:
                 kept = None if element is None else self._element(value, element)
             if kept not in (None, [], {}):
                 found[name] = kept
-        return found
+        return self._measured(found) if type_path in _MEASURED else found
+
+    def _measured(self, found: Json) -> Json:
+        """Without the value when nothing says what it is, or when it may be an age over 89."""
+        codes = {f"{one['system']}|{one['code']}" for one in found.get("code", {}).get("coding", ())}
+        is_safe = not codes & self.of.profile.ages or _units_a_year(found.get("valueQuantity", {})) is not None
+        if codes and is_safe:
+            return found
+        return {name: value for name, value in found.items() if not name.startswith("value")}
 
     def _element(self, value: Any, element: Element) -> Any:
         action = self.of.profile.elements.get(element.path)
         if action is Action.REMOVE:
             return None
         if isinstance(value, list):
+            if not element.many:
+                return None
             kept = [self._value(one, element, action) for one in value]
             return [one for one in kept if one not in (None, [], {})]
         return self._value(value, element, action)
@@ -169,14 +188,15 @@ class _Walk:
         found = self.members({name: value[name] for name in ("value", "comparator") if name in value}, "Quantity")
         if found and self.of.profile.keeps(value.get("system"), value.get("code")):
             found |= {"system": value["system"], "code": value["code"]}
-        return found
+        elif found and self.of.profile.keeps(_UCUM, value.get("unit")):
+            found["unit"] = value["unit"]
+        a_year = _units_a_year(found)
+        is_older = a_year is not None and found["value"] > _OLDEST * a_year
+        return {**found, "value": (_OLDEST + 1) * a_year} if a_year is not None and is_older else found
 
     def _age(self, value: Json) -> Json | None:
         found = self._quantity(value)
-        factor = _UNITS_A_YEAR.get(found.get("code", "")) if found.get("system") == _UCUM else None
-        if factor is None or isinstance(found.get("value"), bool) or "value" not in found:
-            return None
-        return {**found, "value": 90 * factor} if found["value"] > _OLDEST * factor else found
+        return None if _units_a_year(found) is None else found
 
     def _reference(self, value: Json) -> Json | None:
         text = value.get("reference")
@@ -189,24 +209,31 @@ class _Walk:
     def _date(self, value: object, type_name: str, action: Action | None) -> str | None:
         if not isinstance(value, str):
             return None
-        if action is Action.YEAR:
-            return year_of_birth(value, self.of.now)
-        if self.days is not None:
-            return earlier(value, self.days)
-        return None if type_name == "instant" else year(value)
+        is_moved = self.days is not None and action is not Action.YEAR
+        found = earlier(value, self.days or 0) if is_moved else year(value)
+        if found is None:
+            return None
+        found = not_older(found, self.of.now)
+        return None if type_name == "instant" and len(found) == len("2026") else found
 
-    def _extensions(self, values: Any, *, is_inner: bool = False) -> list[Json]:
+    def _extensions(self, values: Any) -> list[Json]:
         """The extensions of the profile: their URLs, coded and numeric values, and what is in them."""
         found = []
         for one in values if isinstance(values, list) else ():
             url = one.get("url") if isinstance(one, dict) else None
-            if not isinstance(url, str) or not (url in self.of.profile.extensions or (is_inner and url.isalpha())):
+            if not isinstance(url, str) or url not in self.of.profile.extensions:
                 continue
-            kept = self._extensions(one.get("extension"), is_inner=True)
+            kept = self._extensions(one.get("extension"))
             rest = self.members({name: value for name, value in one.items() if name.startswith("value")}, "Extension")
             if kept or rest:
                 found.append({"url": url, **({"extension": kept} if kept else {}), **rest})
         return found
+
+
+def _units_a_year(quantity: Json) -> int | None:
+    """How many of the unit of a kept quantity are a year; None when it is no time of days or longer."""
+    unit = quantity.get("code" if quantity.get("system") == _UCUM else "unit", "")
+    return _UNITS_A_YEAR.get(unit) if "value" in quantity else None
 
 
 def _is_kept(value: object, type_name: str, path: str, action: Action | None) -> bool:
@@ -214,7 +241,7 @@ def _is_kept(value: object, type_name: str, path: str, action: Action | None) ->
     if action is Action.KEEP:
         return True
     if type_name in _NUMBERS:
-        return not isinstance(value, str)
+        return isinstance(value, bool) if type_name == "boolean" else not isinstance(value, str | bool)
     if not isinstance(value, str):
         return False
     if type_name == "time":

@@ -75,7 +75,7 @@ class DeidentSuite(Suite):
     async def test_copies_without_names_and_real_dates(self) -> None:
         await self.fill()
         manifest, found = await self.resources()
-        self.assertEqual(manifest["extension"], {"deidentified": WAYS.profile.title})
+        self.assertEqual(manifest["extension"], {"deidentified": WAYS.title})
         self.assertEqual([one["resourceType"] for one in found], ["Observation"] * 3 + ["Patient"] * 2)
         text = str(found)
         for hidden in ("Smith", "p1", "o1", "2025-01-31", "1980-", "lastUpdated"):
@@ -117,9 +117,10 @@ class DeidentSuite(Suite):
             self.assertIn(place, str(issues(answer)))
 
     async def test_another_profile_ends_the_job(self) -> None:
-        """Files by two profiles must not be mixed; without a key nothing is exported as it is."""
+        """Files by two profiles or keys must not be mixed; without a key nothing is exported as it is."""
         await self.fill()
-        for now in (replace(WAYS, profile=replace(WAYS.profile, title="other 1 0")), None):
+        other = replace(WAYS, profile=replace(WAYS.profile, title="other 1 0"))
+        for now in (other, replace(WAYS, pseudonyms=Pseudonyms("another key")), None):
             self.world.deident = WAYS
             status = await self.begin("$export?_deident=true")
             self.world.deident = now
@@ -137,6 +138,16 @@ class DeidentSuite(Suite):
         self.addCleanup(install, None)
         self.world.caller = Caller("s", "app", ("system/*.rs",))
         self.assertEqual(len((await self.resources("$export?_deident=true&_type=Observation"))[1]), 3)
+
+    async def test_files_are_for_the_caller_who_asked(self) -> None:
+        """Copies are not compared with labels again, so a limited client gets no file of another's export."""
+        await self.fill()
+        manifest, _ = await self.resources("$export?_deident=true&_type=Observation")
+        install(Privacy(LabelRules.of(["R"])))
+        self.addCleanup(install, None)
+        url = manifest["output"][0]["url"].removeprefix(BASE + "/")
+        self.world.caller = Caller("s", "app", ("system/*.rs",))
+        self.assertEqual((await self.world.send("GET", url)).status, 403)
 
 
 class DeidentTests(DeidentSuite, OnMemory):

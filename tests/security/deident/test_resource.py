@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json
 from ipf.security.deident.profile import built_in
-from ipf.security.deident.pseudonyms import Pseudonyms, earlier, year_of_birth
+from ipf.security.deident.pseudonyms import Pseudonyms, earlier, not_older
 from ipf.security.deident.resource import Deidentification, Deidentifier
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MARK = "Zyxomark"
 LOINC, OWN = "http://loinc.org", "urn:oid:1.2.3.4"
+SYSTEMS = tuple(one + "v2-0004" if one.endswith("CodeSystem/") else one for one in built_in().code_systems)
 DATES = {"date": "2019-03-04", "dateTime": "2019-03-04T10:00:00+01:00", "instant": "2019-03-04T10:00:00Z"}
 NUMBERS: dict[str, Any] = {"boolean": True, "integer": 7, "positiveInt": 7, "unsignedInt": 7, "decimal": 7.5}
 
@@ -59,10 +62,12 @@ def value_of(element: Element, type_name: str, depth: int) -> Any:
     if type_name in definitions().primitive_types:
         return MARK
     if type_name == "Coding":
-        return {"system": LOINC, "code": "1-8", "display": MARK, "version": MARK}
+        return {"system": LOINC, "code": MARK, "display": MARK, "version": MARK}
     if type_name == "CodeableConcept":
-        own = {"system": f"urn:{MARK}", "code": MARK}
-        return {"coding": [{"system": LOINC, "code": "1-8", "display": MARK}, own, {"code": MARK}], "text": MARK}
+        marked = [
+            {"system": system, "code": MARK} for system in (f"urn:{MARK}", f"http://hl7.org/fhir/{MARK}", *SYSTEMS)
+        ]
+        return {"coding": [{"system": LOINC, "code": "1-8", "display": MARK}, {"code": MARK}, *marked], "text": MARK}
     if type_name == "Reference":
         return {"reference": f"Patient/{MARK}", "display": MARK, "identifier": {"value": MARK}}
     if type_name == "Extension":
@@ -119,13 +124,19 @@ class TypeTests(TestCase):
         ucum = {"system": "http://unitsofmeasure.org", "code": "mg"}
         for given, expected in (
             ({"valueString": "Smith"}, None),
+            ({"valueInteger": [4]}, None),
+            ({"valueInteger": True}, None),
+            ({"valueBoolean": 5551234567}, None),
+            ({"valueQuantity": {"value": ["Smith"], **ucum}}, None),
+            ({"valueDateTime": "2020-01-01T10:00:00.5551234567Z"}, {"valueDateTime": "2020"}),
+            ({"valueQuantity": {"value": 2, "unit": "mg"}}, {"valueQuantity": {"value": 2, "unit": "mg"}}),
+            ({"valueQuantity": {"value": 2, "unit": "{Smith}"}}, {"valueQuantity": {"value": 2}}),
             ({"valueInteger": 4}, {"valueInteger": 4}),
             ({"valueInteger": "Smith"}, None),
             ({"valueBoolean": False}, {"valueBoolean": False}),
             ({"valueTime": "10:00:00"}, {"valueTime": "10:00:00"}),
             ({"valueTime": "Smith"}, None),
             ({"valueQuantity": {"value": 2, "unit": "Smith", **ucum}}, {"valueQuantity": {"value": 2, **ucum}}),
-            ({"valueQuantity": {"value": 2, "unit": "mg"}}, {"valueQuantity": {"value": 2}}),
             ({"valueQuantity": {"value": 2, "comparator": "<"}}, {"valueQuantity": {"value": 2, "comparator": "<"}}),
             ({"valueQuantity": {"value": 2, "comparator": "x"}}, {"valueQuantity": {"value": 2}}),
             ({"valueCodeableConcept": {"text": "Smith"}}, None),
@@ -141,8 +152,9 @@ class TypeTests(TestCase):
             ({"performer": [{"display": "Smith"}, {"reference": "http://h/fhir/Practitioner/1"}]}, None),
             ({"valueSampledData": {"data": "1 2", "origin": {"value": 0}}}, None),
         ):  # fmt: skip
-            found = copy(observation(**given))
-            for name in ("resourceType", "id", "meta", "subject"):
+            code = {"coding": [{"system": LOINC, "code": "718-7"}]}
+            found = copy(observation(code=code, **given))
+            for name in ("resourceType", "id", "meta", "subject", "code"):
                 del found[name]
             self.assertEqual(found, expected or {}, given)
 
@@ -186,6 +198,35 @@ class TypeTests(TestCase):
             }
             self.assertEqual(copy(condition).get("onsetAge"), expected, given)
 
+    def test_an_age_as_a_range_or_as_an_observation(self) -> None:
+        years = {"system": "http://unitsofmeasure.org", "code": "a"}
+        condition = {"resourceType": "Condition", "id": "c", "subject": {"reference": "Patient/p1"},
+                     "onsetRange": {"low": {"value": 95, **years}, "high": {"value": 20, **years}}}  # fmt: skip
+        ends = copy(condition)["onsetRange"]
+        self.assertEqual((ends["low"]["value"], ends["high"]["value"]), (90, 20))
+        age, other = ({"coding": [{"system": LOINC, "code": code}]} for code in ("30525-0", "718-7"))
+        for code, given, expected in (
+            (age, {"valueQuantity": {"value": 97, **years}}, {"valueQuantity": {"value": 90, **years}}),
+            (age, {"valueQuantity": {"value": 97, "unit": "a"}}, {"valueQuantity": {"value": 90, "unit": "a"}}),
+            (age, {"valueQuantity": {"value": 97, "unit": "years"}}, {}),
+            (age, {"valueInteger": 97}, {}),
+            (other, {"valueInteger": 97}, {"valueInteger": 97}),
+        ):
+            found = copy(observation(code=code, component=[{"code": code, **given}], **given))
+            for one in (found, found["component"][0]):
+                self.assertEqual({name: one[name] for name in one if name.startswith("value")}, expected, given)
+
+    def test_a_number_without_a_meaning_is_removed(self) -> None:
+        """An interface sent a telephone number under a code of its own."""
+        for code in ({"text": "Phone"}, {"coding": [{"system": OWN, "code": "PHONE"}]}):
+            self.assertNotIn("555", str(copy(observation(code=code, valueQuantity={"value": 5551234567}))))
+
+    def test_a_name_of_an_inner_extension_is_removed(self) -> None:
+        race = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
+        inner = [{"url": "Smith", "valueBoolean": True}, {"url": "ombCategory", "valueBoolean": True}]
+        found = copy({"resourceType": "Patient", "id": "p", "extension": [{"url": race, "extension": inner}]})
+        self.assertEqual(found["extension"], [{"url": race, "extension": inner[1:]}])
+
 
 class DateTests(TestCase):
     def test_days(self) -> None:
@@ -203,8 +244,22 @@ class DateTests(TestCase):
             self.assertEqual(earlier(text, 3), expected, text)
 
     def test_births(self) -> None:
-        for text, expected in (("1980-04-05", "1980"), ("1936", "1936"), ("1921-01-01", "1936"), ("Smith", None)):
-            self.assertEqual(year_of_birth(text, NOW), expected, text)
+        for text, expected in (
+            ("1980", "1980"),
+            ("1936-01-02", "1936-01-02"),
+            ("1921-01-01", "1936"),
+            ("0001", "1936"),
+        ):
+            self.assertEqual(not_older(text, NOW), expected, text)
+        for text, expected in (("1980-04-05", "1980"), ("1921-01-01", "1936")):
+            self.assertEqual(copy({"resourceType": "Patient", "id": "p", "birthDate": text})["birthDate"], expected)
+
+    def test_no_date_tells_an_age_over_89(self) -> None:
+        """A congenital condition of a person of 101 years."""
+        condition = {"resourceType": "Condition", "id": "c", "subject": {"reference": "Patient/p1"},
+                     "onsetPeriod": {"start": "1925-03-04", "end": "2025-03-04"}}  # fmt: skip
+        found = copy(condition)["onsetPeriod"]
+        self.assertEqual((found["start"], found["end"][:3]), ("1936", "202"))
 
     def test_the_time_between_events_of_a_patient_stays(self) -> None:
         """Across resources; of two patients it differs with the key."""
@@ -225,6 +280,35 @@ class DateTests(TestCase):
         self.assertEqual((found.get("start"), found["created"]), (None, "2026"))
         medication = {"resourceType": "Medication", "id": "m", "batch": {"expirationDate": "2027-05-06"}}
         self.assertEqual(copy(medication)["batch"], {"expirationDate": "2027"})
+
+
+class HostileTests(TestCase):
+    def test_any_shape_is_copied_or_left_out(self) -> None:
+        """Values of wrong types in every place end no export, and no text of them gets through."""
+        chance = random.Random(7)
+        wrong = (MARK, [MARK], {"value": MARK}, 4, True, None, [], {}, [[MARK]], [{"reference": MARK}], 10**400, 1e300)
+
+        def spoiled(value: Any) -> Any:
+            if chance.random() < 0.05:
+                return chance.choice(wrong)
+            if isinstance(value, dict):
+                named = {f"{MARK}{chance.random()}": MARK} if chance.random() < 0.2 else {}
+                return {name: spoiled(one) for name, one in value.items()} | named
+            return [spoiled(one) for one in value] if isinstance(value, list) else value
+
+        tried = 0
+        for kind in sorted(built_in().resources):
+            filled_in = filled(kind, 5)
+            for _ in range(20):
+                spoilt = {name: spoiled(one) for name, one in filled_in.items()}
+                resource = {**spoilt, "resourceType": kind, "id": MARK}
+                try:
+                    extract(resource)
+                except (AttributeError, TypeError, ValueError):
+                    continue  # such a resource cannot be stored
+                tried += 1
+                self.assertNotIn(MARK.lower(), str(deidentifier().copy(resource)).lower(), kind)
+        self.assertGreater(tried, 100)
 
 
 class PseudonymTests(TestCase):
