@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlencode
 
 import click
 
@@ -23,6 +24,9 @@ def register(cli: click.Group, command: Register) -> None:
     cli.command("profiles")(reload(command(profiles)))
     archive = click.argument("archive", type=click.File("rb"))
     cli.command("validate-profile")(archive(command(validate_profile)))
+    name = click.option("--name", help="Its name in the folder; default: that of the file.")
+    cli.command("install-profile")(archive(name(command(install_profile))))
+    cli.command("roll-back-profile")(click.argument("file")(command(roll_back_profile)))
     folder = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
     target = click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path),
                           help="The archive to write; default: the folder's name with .tar.gz, here.")  # fmt: skip
@@ -74,6 +78,25 @@ async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool
             output.table(columns, rows)
         _problems(output, found["problems"])
     return bool(found["valid"])
+
+
+async def install_profile(api: Api, output: Output, archive: IO[bytes], name: str | None) -> bool:
+    """Put the archive of a vendor profile into the service's folder, and use it."""
+    file = name or Path(archive.name).name
+    path = f"/admin/api/profiles/install?{urlencode({'file': file})}"
+    return _installed(output, await api.upload(path, archive.read(), "application/x-gtar"), file)
+
+
+async def roll_back_profile(api: Api, output: Output, file: str) -> bool:
+    """Use the archive that FILE was before it was installed; a second time undoes that."""
+    return _installed(output, await api.post(f"/admin/api/profiles/rollback?{urlencode({'file': file})}"), file)
+
+
+def _installed(output: Output, found: dict[str, Any], file: str) -> bool:
+    if not output.data(found):
+        profile = next(one["profile"] for one in found["loaded"] if one["file"] == file)
+        output.say(f"{file}: {profile['id']} {profile['version']} is in use")
+    return True
 
 
 def _problems(output: Output, problems: list[dict[str, Any]]) -> None:

@@ -103,7 +103,7 @@ class ProfileFolder:
         skipped: list[Skipped] = []
         warnings: dict[str, tuple[Finding, ...]] = {}
         accepted: dict[str, bytes] = {}
-        for path in sorted(archives(self.live), key=lambda one: one.name not in self._accepted):
+        for path in sorted(archives(self.live), key=self._rank):
             before = self._accepted.get(path.name)
             validation, content = self._validated(path, library, profiles)
             if validation.profile is None and before is not None:
@@ -123,6 +123,16 @@ class ProfileFolder:
         self._publish(accepted)
         self.skipped, self.warnings = tuple(skipped), warnings
         return profiles
+
+    def _rank(self, path: Path) -> int:
+        """Archives in use come first, then changed ones, then new ones: of two rivals the first is used."""
+        before = self._accepted.get(path.name)
+        if before is None:
+            return 2
+        try:
+            return int(path.read_bytes() != before)
+        except OSError:
+            return 1
 
     def _validated(self, path: Path, library: Library, others: Sequence[Profile]) -> tuple[Validation, bytes]:
         findings = Findings()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -22,6 +23,7 @@ from ipf.pipeline.receive.receive import ApplyProfile, MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.profiles import ProfileAdmin
 from ipf.telemetry.logs import event_line
+from ipf.vendor_profiles import installing
 from ipf.vendor_profiles.findings import WARNING, Finding, Findings
 from ipf.vendor_profiles.folder import ProfileFolder
 from ipf.vendor_profiles.profile import Profile, mappings, profile_json, validate_profile
@@ -125,6 +127,40 @@ class VendorProfiles:
             self._reload_lock.release()
         return self.describe()
 
+    async def install(self, file: str, archive: bytes) -> Json:
+        """See `ProfileAdmin.install`."""
+        installing.check_name(file)
+        checked = await self.validate(archive)
+        if not checked["valid"]:
+            return checked
+        await self._change(lambda folder: installing.put(folder, file, archive))
+        found = await self.reload()
+        problems = _problems_of(found, file)
+        if problems is None:
+            return found
+        await self._change(lambda folder: installing.take_back(folder, file))
+        await self.reload()
+        return {**checked, "valid": False, "problems": problems}
+
+    async def roll_back(self, file: str) -> Json:
+        """See `ProfileAdmin.roll_back`."""
+        await self._change(lambda folder: installing.roll_back(folder, file))
+        found = await self.reload()
+        problems = _problems_of(found, file)
+        if problems is None:
+            return found
+        await self._change(lambda folder: installing.roll_back(folder, file))
+        await self.reload()
+        return {"valid": False, "problems": problems}
+
+    async def _change(self, work: Callable[[Path], None]) -> None:
+        """Change the folder, not during a reload."""
+        await self._reload_lock.acquire()
+        try:
+            await self._run_in_thread(lambda: work(self._folder.live))
+        finally:
+            self._reload_lock.release()
+
     async def health(self) -> Json:
         """Health details.  RuntimeError when an archive of the folder is not in use, or a port is not open."""
         wrong = [*map(str, self._folder.skipped), *self._unopened.values()]
@@ -167,6 +203,7 @@ class VendorProfiles:
             ],
             "quirks": profile.manifest.quirks,
             "problems": [one.as_json() for one in problems],
+            "previous": installing.has_previous(self._folder.live, profile.file),
         }
 
     def _log_changes(self) -> None:
@@ -206,6 +243,11 @@ class VendorProfiles:
             except Problem as problem:
                 self._unopened[port] = str(problem)
                 log.error(event_line("profile_port_closed", port=port, reason=str(problem)))
+
+
+def _problems_of(described: Json, file: str) -> list[Json] | None:
+    """Why an archive was skipped; None: it is in use."""
+    return next((one["problems"] for one in described["skipped"] if one["file"] == file), None)
 
 
 def _log_failure(failure: Failure) -> None:

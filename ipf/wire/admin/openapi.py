@@ -263,14 +263,19 @@ def _subscription_paths() -> Schema:
 
 
 def _profile_paths() -> Schema:
+    file = [_query("file", TEXT, "name of the archive in the folder")]
     validate = _operation("validateProfile", "Check the archive of a vendor profile", "ProfileCheck", [], "413")
-    validate["requestBody"] = {
-        "required": True,
-        "content": {"application/x-gtar": {"schema": {"type": "string", "format": "binary"}}},
-    }
+    install = _operation("installProfile", "Use an archive", "Profiles", file, "413", "422", "503")
+    for one in (validate, install):
+        content = {"application/x-gtar": {"schema": {"type": "string", "format": "binary"}}}
+        one["requestBody"] = {"required": True, "content": content}
     return {
         "/admin/api/profiles": {"get": _operation("listProfiles", "Vendor profiles in use", "Profiles", [])},
         "/admin/api/profiles/validate": {"post": validate},
+        "/admin/api/profiles/install": {"post": install},
+        "/admin/api/profiles/rollback": {
+            "post": _operation("rollBackProfile", "Use the archive from before", "Profiles", file, "404", "422", "503")
+        },
         "/admin/api/profiles/reload": {
             "post": _operation("reloadProfiles", "Read the folder of profiles again", "Profiles", [], "422")
         },

@@ -27,7 +27,7 @@ def schemas() -> Schema:
     profile = _object(id=_TEXT, version=_TEXT, vendor=vendor)
     loaded = _object(
         file=_TEXT, profile=profile, mappings=_list(mapping), ingest=_list(ingest), quirks={"type": "object"},
-        problems=_list(problem),
+        problems=_list(problem), previous={"type": "boolean"},
     )  # fmt: skip
     skipped = _object(file=_TEXT, kept=_OR_NULL, problems=_list(problem))
     return {
