@@ -23,6 +23,7 @@ from ipf.console.static import StaticFiles
 from ipf.console.texts import language_of
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
+from ipf.wire.client.remote_service import Response
 
 HTML = "text/html; charset=utf-8"
 POLICY = (
@@ -35,7 +36,7 @@ PLACES = {
     "group_in": ("", "messages", "interfaces", "dead-letters", "rejects"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
     "group_out": ("browse", "subscriptions", "topics"),
-    "group_run": ("jobs", "audit", "system"),
+    "group_run": ("jobs", "audit", "profiles", "system"),
 }
 """The areas of the navigation, in groups; texts `nav.NAME`."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
@@ -95,6 +96,11 @@ class View:
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
         return await self.console.backend.send(method, path, body, self.session.actor)
+
+    async def upload(self, path: str, content_type: str, **parameters: str) -> Response:
+        """POST the body of this request to the engine, as this person; the answer, whatever it is."""
+        backend, body = self.console.backend, self.request.body
+        return await backend.call("POST", path, parameters, body, self.session.actor, content_type)
 
     async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """GET from the FHIR API of the engine, with the access token of the person."""

@@ -40,6 +40,7 @@ _DYNAMIC = (
     "job.kind_",
     "conflict.",
     "effects.",
+    "profile.",
     "timeline.",
     "subscription.",
     "topic.",
