@@ -12,6 +12,7 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.console import account, live
+from ipf.console.backend import decoded
 from ipf.console.live import Listener
 from ipf.console.pages import (
     browse,
@@ -30,11 +31,12 @@ from ipf.console.pages import (
 )
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
-from ipf.console.proxy import PASSED, admin_path, role_for
+from ipf.console.proxy import PASSED, admin_path, proxy_mask, role_for
 from ipf.console.sessions import Role, Session
 from ipf.console.tail import TailListener
-from ipf.console.web import Console, Route, answer, is_genuine_write, language_for, refuse, session_of
+from ipf.console.web import Console, Route, answer, is_genuine_write, is_masked, language_for, refuse, session_of
 from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.wire.http.serving import serve
 
@@ -145,10 +147,13 @@ async def proxied(console: Console, request: Request) -> Answer:
         raise Problem(Category.FORBIDDEN, "the header X-CSRF-Token is missing or wrong")
     if session.role < role_for(request.method, request.path[2:]):
         raise Problem(Category.FORBIDDEN, "your role does not allow this")
+    mask = proxy_mask(request, path) if is_masked(console, session) else None
     kind = request.headers.get("content-type", "application/json")
     body = request.body if request.method not in ("GET", "HEAD") else None
     reply = await console.backend.call(request.method, path, dict(request.query), body, session.actor, kind)
     headers = [(name, reply.headers[name]) for name in PASSED if name in reply.headers]
+    if mask is not None and 200 <= reply.status < 300 and reply.body:
+        return Answer(reply.status, dumps(mask(decoded(reply))), headers, "application/json")
     return Answer(reply.status, reply.body, headers, reply.headers.get("content-type", "application/json"))
 
 

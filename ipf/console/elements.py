@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MOST_REFERENCES = 200
+_NO_RECORDS = ("Bundle", "Parameters", "OperationOutcome", "CapabilityStatement", "SubscriptionStatus")
+_PATIENT = re.compile(r"Patient/[A-Za-z0-9\-.]{1,64}")
 _REFERENCE = re.compile(r"[A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64}(?:/_history/[A-Za-z0-9.-]{1,64})?")
 _VOLATILE = ("meta.versionId", "meta.lastUpdated")
 
@@ -49,6 +52,22 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
     paths = [*new, *(path for path in old if path not in new)]
     found = (Change(path, old.get(path, ""), new.get(path, "")) for path in paths if path not in _VOLATILE)
     return [one for one in found if one.before != one.after]
+
+
+def references_of(body: Any) -> list[str]:
+    """The resources in an answer of the FHIR API, and the patients that they are about; at most MOST_REFERENCES."""
+    resources = [one.get("resource") for one in body.get("entry") or ()] if isinstance(body, dict) else []
+    found: dict[str, None] = {}
+    for resource in [body, *resources]:
+        if not isinstance(resource, dict) or "id" not in resource or resource.get("resourceType") in _NO_RECORDS:
+            continue
+        found[f"{resource['resourceType']}/{resource['id']}"] = None
+        for name in ("subject", "patient", "beneficiary"):
+            about = resource.get(name)
+            reference = str(about.get("reference", "")) if isinstance(about, dict) else ""
+            if _PATIENT.fullmatch(reference):
+                found[reference] = None
+    return list(found)[:MOST_REFERENCES]
 
 
 def label(resource: Mapping[str, Any]) -> str:

@@ -12,9 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from ipf.console.masking.answers import Mask, Masked, admin_mask
 from ipf.console.sessions import Role
 from ipf.errors import Category, Problem
+from ipf.ports import Request
 
+_OF_ONE_ROW = ("/retry", "/cancel", "/status", "/requeue")
+"""Ends of paths that change one row, which the path names."""
 _OF_ADMINS = frozenset(("api", "reload", "forget", "retention", "audit", "config"))
 PASSED = ("content-disposition", "retry-after", "etag", "x-correlation-id")
 
@@ -25,6 +29,19 @@ def admin_path(segments: Sequence[str]) -> str:
         if segment in ("", ".", "..") or any(character in segment for character in "/\\\0\r\n%?#;"):
             raise Problem(Category.VALUE, "the path must stay below /api/admin")
     return "/admin/" + "/".join(quote(segment, safe="$:@,=+*!'()-._~") for segment in segments)
+
+
+def proxy_mask(request: Request, path: str) -> Mask:
+    """What becomes of an answer for a role without patient data.  Problem FORBIDDEN for what it may not ask.
+
+    A change may search by its body, so only changes to one row are let through.
+    """
+    if request.method not in ("GET", "HEAD") and not path.endswith(_OF_ONE_ROW):
+        raise Problem(Category.FORBIDDEN, "your role sees no patient data; use the pages of the console")
+    try:
+        return admin_mask(path, [name for name, value in request.query if value.strip()])
+    except Masked as masked:
+        raise Problem(Category.FORBIDDEN, f"your role sees no patient data: {masked}") from None
 
 
 def role_for(method: str, segments: Sequence[str]) -> Role:

@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ipf.config.console import ConsoleSettings
 from ipf.console.backend import Backend, BackendDown, BackendRefused
+from ipf.console.elements import references_of
+from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
 from ipf.console.rendering import Renderer
 from ipf.console.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.sign_in import SignIn
@@ -32,6 +34,8 @@ POLICY = (
 )
 _HEADERS = (("Content-Security-Policy", POLICY), ("Cache-Control", "no-store"))
 _SAFE = ("GET", "HEAD")
+_DEFINITIONS = ("/metadata", "/SubscriptionTopic")
+"""Resources of the FHIR API that are about no patient."""
 PLACES = {
     "group_in": ("", "messages", "interfaces", "dead-letters", "rejects"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
@@ -85,17 +89,26 @@ class View:
         """Whether the person has this role."""
         return self.session.role >= role
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether the person sees patient data masked."""
+        return is_masked(self.console, self.session)
+
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
-        """GET from the engine, as this person."""
-        return await self.console.backend.get(path, parameters, self.session.actor)
+        """GET from the engine, as this person; masked for his role."""
+        mask = self._mask(path, parameters)
+        return mask(await self.console.backend.get(path, parameters, self.session.actor))
 
     async def shared(self, path: str, parameters: Mapping[str, Any] | None = None, seconds: float = 1.0) -> Any:
         """What all pages that poll share, at most so many seconds old."""
-        return await self.console.backend.shared(path, parameters, seconds)
+        mask = self._mask(path, parameters)
+        return mask(await self.console.backend.shared(path, parameters, seconds))
 
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
-        return await self.console.backend.send(method, path, body, self.session.actor)
+        mask = self._mask(path, None)
+        found = await self.console.backend.send(method, path, body, self.session.actor)
+        return None if found is None else mask(found)
 
     async def upload(self, path: str, content_type: str, **parameters: str) -> Response:
         """POST the body of this request to the engine, as this person; the answer, whatever it is."""
@@ -103,12 +116,29 @@ class View:
         return await backend.call("POST", path, parameters, body, self.session.actor, content_type)
 
     async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
-        """GET from the FHIR API of the engine, with the access token of the person."""
-        return await self.console.backend.fhir(path, query, self.session.access_token)
+        """GET from the FHIR API of the engine, with the access token of the person; masked for his role.
+
+        The audit trail of the engine names what he is shown, before he is shown it.
+        """
+        return await self._looked_at(path, query, None)
 
     async def operation(self, path: str, parameters: Mapping[str, Any]) -> Any:
         """POST Parameters to an operation of the FHIR API, with the access token of the person."""
-        return await self.console.backend.fhir(path, [], self.session.access_token, parameters)
+        return await self._looked_at(path, [], parameters)
+
+    async def _looked_at(self, path: str, query: Sequence[tuple[str, str]], body: Mapping[str, Any] | None) -> Any:
+        mask = fhir_mask(path, [name for name, _ in query]) if self.is_masked else _unmasked
+        found = await self.console.backend.fhir(path, query, self.session.access_token, body)
+        references = references_of(found)
+        if references and not path.startswith(_DEFINITIONS):
+            page = "/" + "/".join(quote(part, safe="$") for part in self.request.path)
+            shown = {"page": page.replace("%", "_")[:200], "references": references}
+            await self.console.backend.send("POST", "/admin/audit/views", shown, self.session.actor)
+        return mask(found)
+
+    def _mask(self, path: str, parameters: Mapping[str, Any] | None) -> Mask:
+        given = [name for name, value in (parameters or {}).items() if value not in (None, "")]
+        return admin_mask(path, given) if self.is_masked else _unmasked
 
     def address(self, path: str, query: Sequence[tuple[str, str]]) -> str:
         """A URL of the console."""
@@ -124,6 +154,16 @@ class View:
         query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
         path = "/" + "/".join(quote(part, safe="") for part in (*self.request.path, *filter(None, (to,))))
         return f"{path}?{query}" if query else path
+
+
+def _unmasked(body: Any) -> Any:
+    return body
+
+
+def is_masked(console: Console, session: Session) -> bool:
+    """Whether the role of a session sees patient data masked."""
+    level = console.settings.masking
+    return level != "none" and session.role <= Role[level.upper()]
 
 
 Page = Callable[[View], Awaitable[Answer]]
@@ -157,6 +197,7 @@ def render(
         "csrf": session.csrf if session else "",
         "area": request.path[0] if request.path else "",
         "is_sandbox": console.is_sandbox(),
+        "is_masked": session is not None and is_masked(console, session),
         "theme": cookies_of(request.headers).get("ipf-theme", "auto"),
         "view_url": url_of(request),
         **values,
@@ -177,6 +218,8 @@ async def answer(console: Console, route: Route, request: Request, parts: Mappin
         return problem_page(view, 403, "role", route.role.name.lower())
     try:
         return await route.page(view)
+    except Masked as masked:
+        return problem_page(view, 403, "masked", str(masked))
     except BackendRefused as refused:
         status = refused.status if refused.status in (400, 404, 409, 413, 422) else 502
         return problem_page(view, status, "missing" if status == 404 else "refused", str(refused))

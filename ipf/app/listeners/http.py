@@ -65,7 +65,7 @@ from ipf.store.resources.integrity import PostgresReferrers
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
-from ipf.wire.admin import actuator, audit_export
+from ipf.wire.admin import actuator, audit_export, audit_views
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import profiles as admin_profiles
@@ -226,6 +226,7 @@ def _admin(
     merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
     routes: list[Routes] = [
         admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
+        audit_views.routes(),
         audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),

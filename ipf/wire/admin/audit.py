@@ -26,6 +26,7 @@ from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, AuditSink, AuditSto
 from ipf.ports.mapping import Origin
 from ipf.security.audit import NewIdSuffix, clean, context_of, record
 from ipf.security.audit_target import target_of
+from ipf.wire.admin.audit_views import PATH, look_of
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 
@@ -75,6 +76,8 @@ def audit_of(
     path = tuple(part for part in path if part)
     if path in _POLLED and given.status < 400:
         return None
+    if path == PATH and given.status < 400:
+        return _view_of(request, given, caller, began, ended, new_id_suffix)
     entities = (f"{clean(path[0], 64)}/{clean(path[1], 64)}".replace(" ", "_"),) if len(path) > 1 else ()
     context = context_of(
         DEFAULT_TENANT, caller, ADMIN, _interaction(request.method, path),
@@ -84,6 +87,16 @@ def audit_of(
     return record(
         context, new_id_suffix(), began, ended, request.correlation_id, target, entities, request_id=request.request_id
     )
+
+
+def _view_of(
+    request: Request, given: Answer, caller: Caller, began: datetime, ended: datetime, new_id_suffix: NewIdSuffix
+) -> Audit:
+    """The record of what a person was shown."""
+    look = look_of(request.body)
+    context = context_of(DEFAULT_TENANT, caller, ADMIN, "view", "R", given.status, request.address)
+    about = look.page, look.references
+    return record(context, new_id_suffix(), began, ended, request.correlation_id, *about, request_id=request.request_id)
 
 
 def _interaction(method: str, path: tuple[str, ...]) -> str:

@@ -305,6 +305,9 @@ def _other_paths() -> Schema:
         },
         "/admin/config": {"get": _operation("config", "Settings in effect; secrets are masked", "Config", [])},
         "/admin/audit": {"get": _operation("audit", "Search of the audit trail", "Any", [])},
+        "/admin/audit/views": {
+            "post": _operation("auditView", "Record what a person is shown", None, [], "422", body="ViewRequest")
+        },
         "/admin/audit/heads": {
             "get": _operation("auditHeads", "Signed heads of the audit trail's chains, newest first", "Any", _CHAINS)
         },

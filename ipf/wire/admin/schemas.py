@@ -191,6 +191,7 @@ def _others() -> Schema:
         "RejectList": page_of(ref("Reject")),
         "UnreadFieldList": page_of(unread),
         "Forgotten": object_of(forgotten=COUNT),
+        "ViewRequest": object_of(page=TEXT, references=list_of(TEXT)),
         "Config": object_of(settings=list_of(setting)),
     }
 

@@ -17,6 +17,7 @@ from ipf.ports.audit import ADMIN, Audit
 from ipf.security.audit import id_suffixes
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.audit_views import note_view
 from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import refusal
 from tests.contracts.audit import START, audit
@@ -162,6 +163,26 @@ class AuditHookTests(TestCase):
         await self.ask("messages/7/retry", "POST")
         shown = admin_audit.item(self.noted[-1])
         self.assertEqual((shown["actor"], shown["via"], shown["user"]), ("admin", None, None))
+
+    async def test_what_a_person_is_shown(self) -> None:
+        body = b'{"page": "/browse/Patient/7", "references": ["Patient/7", "Observation/o", "Patient/7"]}'
+        headers = {"x-ipf-actor": "lang", "authorization": "Bearer right"}
+        sent = replace(request("audit/views", "POST", **headers), body=body)
+        answer = await respond(self.access.check, refusal, sent, note_view)
+        self.hook(sent, answer, datetime(2026, 1, 1, tzinfo=UTC))
+        shown = admin_audit.item(self.noted[-1])
+        self.assertEqual(answer.status, 204)
+        self.assertEqual((shown["actor"], shown["interaction"], shown["action"]), ("lang", "view", "R"))
+        self.assertEqual((shown["target"], shown["patients"]), ("/browse/Patient/7", ["Patient/7"]))
+        self.assertEqual(shown["entities"], ["Patient/7", "Observation/o"])
+        for wrong in (
+            b"", b"[]", b'{"page": "/browse?name=x", "references": ["Patient/7"]}', b'{"page": "/x", "references": []}',
+            b'{"page": "/x", "references": ["Patient/7?x"]}', b'{"page": "/x"}', b'{"page": "/x", "references": [7]}',
+        ):  # fmt: skip
+            sent = replace(sent, body=wrong)
+            answer = await respond(self.access.check, refusal, sent, note_view)
+            self.hook(sent, answer, datetime(2026, 1, 1, tzinfo=UTC))
+            self.assertEqual((answer.status, self.noted[-1].context.interaction), (400, "views"), wrong)
 
     async def test_a_failing_audit_trail_fails_no_request(self) -> None:
         def broken(_: Audit) -> None:

@@ -19,7 +19,7 @@ from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
-from ipf.wire.admin import audit_export
+from ipf.wire.admin import audit_export, audit_views
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin import unread as admin_unread
@@ -331,7 +331,8 @@ class OpenApiTest(TestCase):
         fake: Any = object()
         operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
         more = [
-            operations, admin_audit.routes(fake), audit_export.routes(fake, fake), admin_profiles.routes(fake, fake),
+            operations, admin_audit.routes(fake), audit_export.routes(fake, fake),
+            audit_views.routes(), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
             ErasureAdmin(fake, fake, fake, ""),

@@ -1,0 +1,1 @@
+"""Masking of patient data by role."""
