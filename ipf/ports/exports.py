@@ -16,7 +16,8 @@ class ExportJob:
     """An export job and its progress.
 
     `level`: `system`, `patient`, or `group:` and the id of a Group.  `types`: in the order of the export;
-    `type_number`: index of the next type; `after_rid`: the last processed resource of that type.  `status`: running,
+    `type_number`: index of the next type; `after_rid`: the last processed resource of that type, of a de-identified
+    export its place.  `status`: running,
     done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.  `caller`: the one who
     asked for it, where labels or Consents limit what it gets.  `deident`: title of the profile by which the resources
     are de-identified; None: they are exported as they are.
@@ -74,6 +75,16 @@ class Exports(Protocol):
 
         Without deleted resources and those older than `since`.
         """
+
+    async def places(self, job: ExportJob, seed: int, limit: int) -> Sequence[tuple[int, int]]:
+        """(place, rid) of the resources of the job's next type with the lowest places above `job.after_rid`.
+
+        A place is a hash of `seed` and rid, above 0.  All with the last place are given, so there may be more than
+        `limit`.
+        """
+
+    async def versions(self, job: ExportJob, rids: Sequence[int]) -> list[Version]:
+        """As `page`, of these resources, in their order."""
 
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
         """Store a part and the job progress in one transaction; release the lease.  False: the lease was lost."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -49,14 +50,29 @@ class MemoryExports:
 
     async def page(self, job: ExportJob, limit: int) -> list[Version]:
         """See `ports.Exports.page`."""
-        found = []
+        found = [one for one in self._of_type(job) if one.rid > job.after_rid]
+        return sorted(found, key=lambda version: version.rid)[:limit]
+
+    async def places(self, job: ExportJob, seed: int, limit: int) -> Sequence[tuple[int, int]]:
+        """See `ports.Exports.places`."""
+        every = {versions[-1].rid for key, versions in self._store.versions.items()
+                 if key[:2] == (job.tenant, job.resource_type) and not versions[-1].deleted}  # fmt: skip
+        found = sorted((place, rid) for rid in every if (place := _place(seed, rid)) > job.after_rid)
+        last = found[:limit][-1:]
+        return [one for one in found if one[0] <= last[0][0]]
+
+    async def versions(self, job: ExportJob, rids: Sequence[int]) -> list[Version]:
+        """See `ports.Exports.versions`."""
+        found = {one.rid: one for one in self._of_type(job)}
+        return [found[rid] for rid in rids if rid in found]
+
+    def _of_type(self, job: ExportJob) -> Iterator[Version]:
         for key, versions in self._store.versions.items():
-            if key[:2] != (job.tenant, job.resource_type) or versions[-1].deleted or versions[-1].rid <= job.after_rid:
+            if key[:2] != (job.tenant, job.resource_type) or versions[-1].deleted:
                 continue
             then = [version for version in versions if version.last_updated <= job.transaction_time]
             if then and not then[-1].deleted and (job.since is None or then[-1].last_updated >= job.since):
-                found.append(then[-1])
-        return sorted(found, key=lambda version: version.rid)[:limit]
+                yield then[-1]
 
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
         """See `ports.Exports.write`."""
@@ -86,6 +102,11 @@ class MemoryExports:
         for key in over:
             await self.remove(*key)
         return len(over)
+
+
+def _place(seed: int, rid: int) -> int:
+    """A few places only, so that equal ones are tested."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {rid}".encode()).digest()[:8]) % 5 + 1
 
 
 _: type[Exports] = MemoryExports

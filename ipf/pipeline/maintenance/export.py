@@ -2,7 +2,8 @@
 
 What arrives: a job as a row (`ports.Exports`).  What leaves: parts of NDJSON, each written together with the progress,
 under the token of the lease.  A crash loses at most the current part; the lease expires, and the job continues after
-its last part.  Memory is bounded by one page.  A job that cannot be read is marked as failed, with the reason.
+its last part.  Memory is bounded by one page and the places of
+`export_order`.  A job that cannot be read is marked as failed, with the reason.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.compartments import compartments
+from ipf.pipeline.maintenance.export_order import AHEAD, ExportOrder
 from ipf.ports import FhirStore, Version
 from ipf.ports.exports import ExportJob, ExportPart, Exports
 from ipf.rest.operations.export import patients_of
@@ -35,12 +37,18 @@ class Export:
     """The stage; `step` writes one part of one job.  `deident`: for jobs that ask for it; None without a key."""
 
     def __init__(
-        self, exports: Exports, store: FhirStore, deident: Deidentification | None = None, *, page: int = PAGE
+        self,
+        exports: Exports,
+        store: FhirStore,
+        deident: Deidentification | None = None,
+        *,
+        page: int = PAGE,
+        ahead: int = AHEAD,
     ) -> None:
         self._exports = exports
         self._store = store
         self._deident = deident
-        self._page = page
+        self._order = ExportOrder(exports, page, ahead)
 
     async def step(self) -> bool:
         """True when there was a job to work on.  StoreUnreachable passes through."""
@@ -63,28 +71,29 @@ class Export:
         resource_type = job.resource_type
         if resource_type is None:
             return replace(job, status="done"), None
-        found = await self._exports.page(job, self._page)
+        deident = self._deidentification(job)
+        page = await (
+            self._order.created(job) if deident is None else self._order.shuffled(job, deident.pseudonyms.seed(job.id))
+        )
         keep = await self._filter(job)
         await refresh_access()
-        shown = await visible_now(found, job.caller, job.tenant, self._store, "r")
-        kept = self._bodies(job, [version for version in shown if keep(version)])
-        if len(found) < self._page:
+        shown = await visible_now(page.versions, job.caller, job.tenant, self._store, "r")
+        kept = _bodies(job, deident, [version for version in shown if keep(version)])
+        if page.is_last:
             after = replace(job, type_number=job.type_number + 1, after_rid=0, exported=job.exported + len(kept))
             after = replace(after, status="running" if after.resource_type else "done")
         else:
-            after = replace(job, after_rid=found[-1].rid, exported=job.exported + len(kept))
+            after = replace(job, after_rid=page.after, exported=job.exported + len(kept))
         body = b"".join(one + b"\n" for one in kept)
         return after, ExportPart(resource_type, len(kept), body) if kept else None
 
-    def _bodies(self, job: ExportJob, versions: Sequence[Version]) -> list[bytes]:
-        """The lines of a part.  Problem VALUE when the profile of the job is not that of the service any more."""
+    def _deidentification(self, job: ExportJob) -> Deidentification | None:
+        """That of a job; None: as they are.  Problem VALUE when it is not that of the service any more."""
         if job.deident is None:
-            return [version.body for version in versions]
+            return None
         if self._deident is None or self._deident.title != job.deident:
             raise Problem(Category.VALUE, "the profile or the key of de-identified exports has changed; begin again")
-        copy = self._deident.of(job.tenant, job.transaction_time).copy
-        found = (copy(loads(version.body)) for version in versions)
-        return [dumps(resource) for resource in found if resource is not None]
+        return self._deident
 
     async def _filter(self, job: ExportJob) -> Keep:
         if job.level == "system":
@@ -94,6 +103,15 @@ class Export:
             group = await self._store.read(job.tenant, "Group", job.level.partition(":")[2])
             patients = frozenset(patients_of(loads(group.body)) if group is not None and not group.deleted else ())
         return lambda version: in_compartment(version, patients)
+
+
+def _bodies(job: ExportJob, deident: Deidentification | None, versions: Sequence[Version]) -> list[bytes]:
+    """The lines of a part."""
+    if deident is None:
+        return [version.body for version in versions]
+    copy = deident.of(job.tenant, job.transaction_time).copy
+    found = (copy(loads(version.body)) for version in versions)
+    return [dumps(resource) for resource in found if resource is not None]
 
 
 def in_compartment(version: Version, patients: frozenset[str] | None) -> bool:

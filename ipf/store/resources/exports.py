@@ -14,7 +14,7 @@ from ipf.ports.resources import Version
 from ipf.store.postgres.callers import read_caller, written_caller
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
-from ipf.store.postgres.quoting import Statement, printable, script
+from ipf.store.postgres.quoting import Statement, array, printable, script
 from ipf.store.postgres.symbols import ADD_PARTITIONS
 
 _PARTITION = "(SELECT p.id FROM partitions p WHERE p.name = $1)"
@@ -68,6 +68,28 @@ WHERE r.partition_id = {_PARTITION} AND r.resource_type = $2 AND r.rid > $3 AND 
   AND NOT v.deleted AND ($5 IS NULL OR v.last_updated >= $5)
 ORDER BY r.rid LIMIT $6""",
 )
+# A stored hash would cost every write an index; reading all rids of a type for some thousand places is cheap enough.
+PLACES = Statement(
+    "export_places",
+    "text, text, bigint, bigint, bigint",
+    f"""
+SELECT o.place, o.rid FROM (
+    SELECT (hashint8extended(r.rid, $4) & 9223372036854775806) + 1 AS place, r.rid FROM resources r
+    WHERE r.partition_id = {_PARTITION} AND r.resource_type = $2 AND NOT r.deleted
+) o
+WHERE o.place > $3 ORDER BY o.place FETCH FIRST ($5) ROWS WITH TIES""",
+)
+VERSIONS = Statement(
+    "export_versions",
+    "bigint[], timestamptz, timestamptz",
+    f"""
+SELECT {VERSION_COLUMNS}
+FROM unnest($1) WITH ORDINALITY a(rid, n) JOIN resources r ON r.rid = a.rid CROSS JOIN LATERAL (
+    SELECT * FROM resource_versions v WHERE v.rid = r.rid AND v.last_updated <= $2 ORDER BY v.version_id DESC LIMIT 1
+) v
+WHERE NOT r.deleted AND NOT v.deleted AND ($3 IS NULL OR v.last_updated >= $3)
+ORDER BY a.n""",
+)
 PROGRESS = Statement(
     "export_progress",
     "text, text, bigint, text, text, integer, bigint, bigint",
@@ -99,7 +121,7 @@ WHERE partition_id = {_PARTITION} AND job_id = $2 AND number = $3""",
 )
 EXPIRE = Statement("export_expire", "", "DELETE FROM export_jobs WHERE expires_at < now() RETURNING 1")
 
-STATEMENTS = (CREATE, GET, REMOVE, LEASE, PAGE, PROGRESS, INSERT_PART, PARTS, PART, EXPIRE)
+STATEMENTS = (CREATE, GET, REMOVE, LEASE, PAGE, PLACES, VERSIONS, PROGRESS, INSERT_PART, PARTS, PART, EXPIRE)
 
 _HIGHEST_NUMBER = 2**31 - 1
 
@@ -135,6 +157,16 @@ class PostgresExports:
     async def page(self, job: ExportJob, limit: int) -> list[Version]:
         """See `ports.Exports.page`."""
         call = PAGE.call(job.tenant, job.resource_type, job.after_rid, job.transaction_time, job.since, limit)
+        return [version(row) for row in await self._database.for_tenant(job.tenant).many(call)]
+
+    async def places(self, job: ExportJob, seed: int, limit: int) -> Sequence[tuple[int, int]]:
+        """See `ports.Exports.places`."""
+        call = PLACES.call(job.tenant, job.resource_type, job.after_rid, seed, limit)
+        return [(int(place), int(rid)) for place, rid in await self._database.for_tenant(job.tenant).many(call)]
+
+    async def versions(self, job: ExportJob, rids: Sequence[int]) -> list[Version]:
+        """See `ports.Exports.versions`."""
+        call = VERSIONS.call(array(map(str, rids)), job.transaction_time, job.since)
         return [version(row) for row in await self._database.for_tenant(job.tenant).many(call)]
 
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
