@@ -55,7 +55,7 @@ async def forget(
         return not obstacles
     if not yes:
         _show(output, shown, obstacles)
-        click.confirm(f"Erase {shown['patient']} permanently?", abort=True, err=True)
+        click.confirm(f"Erase {', '.join(shown['patients'])} permanently?", abort=True, err=True)
     body |= {"dry_run": False, "reason": reason, "confirm": shown["confirm"]}
     done = await api.call("POST", path, {"tenant": tenant}, dumps(body))
     if not output.data(done):

@@ -205,7 +205,15 @@ class ErasureFlow(TestCase):
         base = self.scenario.service.base_url
         ended, said = await ipfctl(base, "forget", f"Patient/{found['id']}")
         self.assertEqual((ended, "messages 1" in said), (0, True), said)
+        (group,) = await self._found("Group")
+        _, body = await self._ask("GET", f"/fhir/Group/{group}")
+        body["member"].append({"entity": {"reference": f"Patient/{found['id']}"}})
+        self.assertEqual((await self._ask("PUT", f"/fhir/Group/{group}", body))[0], 200)
         ended, said = await ipfctl(base, "forget", f"Patient/{found['id']}", "--reason", "asked for", "--yes")
+        self.assertEqual((ended, f"in the way: resources Group/{group}" in said), (1, True), said)
+        ended, said = await ipfctl(
+            base, "forget", f"Patient/{found['id']}", "--reason", "asked for", "--yes", "--redact", f"Group/{group}"
+        )
         self.assertEqual((ended, "is erased" in said), (0, True), said)
         ended, said = await ipfctl(base, "forget", f"Patient/{found['id']}")
         self.assertEqual((ended, "nothing is stored" in said), (1, True), said)

@@ -7,8 +7,11 @@ delivered.  The lease of such a subscription ends, since its holder has the even
 
 from __future__ import annotations
 
-# A de-identified export has hashes instead of the ids that could be found in it.
-_EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR j.deident IS NOT NULL OR {asked}
+# A de-identified export has hashes instead of the ids that could be found in it.  The id in the URL or in the grants of
+# the caller: it was about him.
+_EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR j.deident IS NOT NULL
+    OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.request_url, j.caller), '%2F', '/'),
+        '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids}))
     OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND ({mentions}
         OR EXISTS (SELECT FROM regexp_matches(v.body, '"id":"([A-Za-z0-9.-]{{1,64}})"', 'g') m
                    WHERE m[1] = ANY ({ids})))))"""

@@ -96,7 +96,6 @@ class PostgresErasureStore(ErasureSearch):
             "partition": partition_of(erased.tenant),
             "since": f"{literal(erased.since)} - interval '{MARGIN_SECONDS} seconds'",
             "mentions": mentions("v.body", self._base_url, wanted),
-            "asked": mentions("concat_ws(' ', j.request_url, j.caller)", self._base_url, wanted),
             "correlations": texts(erased.correlation_ids),
         }
 

@@ -206,6 +206,28 @@ class ErasureTests(ErasureSuite):
         )
         self.assertEqual(left, [("both", 1), ("none", 0)])
 
+    async def test_exports(self) -> None:
+        """Those that run, that were asked for him or by him, or have him; de-identified ones; not those of others."""
+        jobs = {
+            "runs": "'running', NULL, 'u', NULL",
+            "asked": "'done', NULL, 'u?_typeFilter=Observation%3Fsubject%3DPatient%2Fx', NULL",
+            "his": "'done', NULL, 'u', NULL", "only-id": "'done', NULL, 'u', NULL", "deident": "'done', 'p', 'u', NULL",
+            "caller": """'done', NULL, 'u', '{"patient": "x"}'""", "others": "'done', NULL, 'u', NULL",
+        }  # fmt: skip
+        parts = {"his": '{"subject":{"reference":"Patient/x"}}', "only-id": '{"resourceType":"Patient","id":"x"}',
+                 "others": '{"id":"x.1","subject":{"reference":"Patient/xx"}}'}  # fmt: skip
+        for name, values in jobs.items():
+            await self.database.all_tenants.many(
+                "INSERT INTO export_jobs (partition_id, id, level, types, transaction_time, expires_at, status,"
+                f" deident, request_url, caller) VALUES (1, '{name}', 'system', 'Patient', now(), now(), {values})"
+            )
+        for name, body in parts.items():
+            await self.database.all_tenants.many(
+                f"INSERT INTO export_parts VALUES (1, '{name}', 1, 'Observation', 1, '{body}')"
+            )
+        self.assertEqual((await self.forget()).counts["exports"], 6)
+        self.assertEqual(await self.database.all_tenants.many("SELECT id FROM export_jobs"), [("others",)])
+
     async def test_a_message_in_conversion_refuses(self) -> None:
         await self.inbox.store([hl7("OTHER", "4711^^^B^MR")])
         await self.inbox_database.many("UPDATE message_states SET status = 'TRANSFORMING', leased_at = now()")
