@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench import admin
+from tests.bench import admin, observe
 from tests.bench.receive import service
 from tests.bench.report import line
 from tests.bench.senders import run as run_load
@@ -44,6 +44,7 @@ def console(folder: Path) -> None:
         admin.fill(one, MESSAGES)
         line(f"{MESSAGES:,} messages inserted", f"{time.perf_counter() - began:.0f} s")
         admin.index(one)
+        observe.count_again(one)
         client = Client(shown.port)
         client.sign_in()
         _pages(one, client)
@@ -65,7 +66,10 @@ def _pages(one: ServiceProcess, client: Client) -> None:
     """First byte of every page that links lead to, and of lists with filters; the heaviest page."""
     _first_byte("limit: GET /admin/messages of the engine", one.http_port, "/admin/messages?limit=50", {})
     _first_byte("limit: GET /admin/observe/system of the engine", one.http_port, "/admin/observe/system", {})
-    found = {page.pattern: page for page in reversed(crawl(client)) if page.kind == "text/html"}
+    pages = crawl(client)
+    if broken := [(page.url, page.status, page.body[:200]) for page in pages if page.status != 200]:
+        raise SystemExit(str(broken))
+    found = {page.pattern: page for page in reversed(pages) if page.kind == "text/html"}
     weights = {}
     for page in reversed(found.values()):
         _first_byte(page.pattern, client.port, page.url, client.headers, target=50)

@@ -79,6 +79,12 @@ def _feed(port: int) -> None:
     asyncio.run(open_loop(port, FEED, 4, 20, fresh_messages("F")))
 
 
+def count_again(one: ServiceProcess) -> None:
+    """Let the background job count rows that SQL has put into the past."""
+    psql(postgres_socket(one), _UNCOUNTED)
+    _counted(one)
+
+
 def _counted(one: ServiceProcess) -> None:
     """Wait until the background job has counted all hours."""
     began = time.perf_counter()
