@@ -30,6 +30,10 @@ class Kind(StrEnum):
     STATUS = "status"
     LONG = "long"
     LIST = "list"
+    FILTER = "filter"
+    """A value that leads to the rows that have it too."""
+    REFERENCES = "references"
+    """What rows are about, as links to their pages."""
 
 
 @dataclass(frozen=True, slots=True)

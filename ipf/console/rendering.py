@@ -6,6 +6,7 @@ UTC on hover.  Without the script it stays UTC.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +30,14 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"when": when, "number": number, "ago": ago, "sparkline": sparkline}
+        self._environment.filters |= {
+            "when": when,
+            "number": number,
+            "ago": ago,
+            "sparkline": sparkline,
+            "place": place,
+            "shortened": shortened,
+        }
         self._environment.globals["static"] = static.url
 
     def page(self, template: str, language: str, values: dict[str, Any]) -> bytes:
@@ -83,6 +91,29 @@ def ago(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
+
+
+_PLACES = {"messages": "/messages/{}", "identity-conflicts": "/conflicts/{}", "jobs": "/jobs/{}",
+           "subscriptions": "/subscriptions/{}", "unmapped-codes": "/codes/{}"}  # fmt: skip
+_ROW = re.compile(r"([A-Za-z-]{1,64})/([A-Za-z0-9\-.]{1,64})(/_history/\d+)?")
+
+
+def place(reference: str) -> str:
+    """The page of what a reference names: of a resource (`Patient/7`), or of a row (`messages/7`); "" for none."""
+    found = _ROW.fullmatch(reference)
+    if found is None:
+        return ""
+    if found[1][:1].isupper():
+        return f"/browse/{found[1]}/{found[2]}"
+    is_page = found[2].isdigit() or found[1] == "subscriptions"
+    return _PLACES[found[1]].format(found[2]) if found[1] in _PLACES and is_page else ""
+
+
+def shortened(reference: str) -> str:
+    """A reference for a narrow column: `Patient/01a208d2…`."""
+    kind, _, id = reference.partition("/")
+    id = id.partition("/")[0]
+    return f"{kind}/{id[:8]}…" if len(id) > 12 else f"{kind}/{id}"
 
 
 def sparkline(counts: Sequence[int], width: int = 120, height: int = 24) -> Markup:

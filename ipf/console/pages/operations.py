@@ -42,13 +42,14 @@ CONFLICTS = ListPage(
 )  # fmt: skip
 AUDIT = ListPage(
     "audit", "/admin/audit",
-    (Column("recorded_at", Kind.TIME), Column("actor"), Column("interaction"), Column("target", Kind.LONG),
-     Column("http_status", Kind.NUMBER), Column("patients", Kind.LIST), Column("via", shown=False),
-     Column("agent", shown=False), Column("address", shown=False),
-     Column("surface", shown=False), Column("correlation_id", Kind.CODE, shown=False), Column("tenant", shown=False)),
-    (Filter("actor", first=True), Filter("patient", first=True), Filter("entity", first=True),
-     *map(Filter, ("interaction", "action", "outcome", "surface", "since", "until")),
-     *map(Filter, ("agent", "correlation_id", "tenant"))),
+    (Column("recorded_at", Kind.TIME), Column("actor", Kind.FILTER), Column("interaction", Kind.FILTER),
+     Column("entities", Kind.REFERENCES), Column("target", Kind.LONG), Column("http_status", Kind.NUMBER),
+     Column("patients", Kind.REFERENCES, shown=False), Column("via", shown=False),
+     Column("agent", Kind.FILTER, shown=False), Column("address", shown=False), Column("surface", shown=False),
+     Column("correlation_id", Kind.FILTER, shown=False), Column("tenant", shown=False)),
+    (Filter("actor", first=True), Filter("patient", first=True), Filter("surface", ("fhir", "admin"), first=True),
+     Filter("action", ("C", "R", "U", "D", "E")), Filter("outcome", ("0", "4", "8")),
+     *map(Filter, ("entity", "interaction", "since", "until", "agent", "correlation_id", "tenant"))),
 )  # fmt: skip
 
 OTHERS = (UNREAD, REJECTS, AUDIT)
