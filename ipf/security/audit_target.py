@@ -18,7 +18,9 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qsl, urlencode
 
+from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.json import loads
 from ipf.ports import Request
 from ipf.security.audit import LONGEST_FORM, LONGEST_TARGET, clean
 
@@ -35,11 +37,26 @@ _INCLUDES = frozenset({"_include", "_revinclude"})
 
 
 def query_of(request: Request) -> Pairs:
-    """The search parameters of a request, those of a posted form too."""
+    """The search parameters of a request, those of a posted form and of a posted $export too."""
+    if request.method == "POST" and request.path[-1:] == ("$export",):
+        return (*request.query, *_posted_parameters(request.body))
     if request.method != "POST" or request.path[-1:] != ("_search",):
         return request.query
     form = parse_qsl(request.body[:LONGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
     return (*request.query, *form)
+
+
+def _posted_parameters(body: bytes) -> Iterator[tuple[str, str]]:
+    """The plain values of a Parameters resource; none of another body, which is refused."""
+    try:
+        sent = loads(body) if 0 < len(body) <= LONGEST_FORM else None
+    except Problem:
+        return
+    listed = sent.get("parameter") if isinstance(sent, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        for key, value in one.items() if isinstance(one, dict) else ():
+            if key.startswith("value") and isinstance(value, str | bool):
+                yield str(one.get("name")), value if isinstance(value, str) else str(value).lower()
 
 
 def target_of(path: Sequence[str], query: Pairs) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from ipf.app.runtime.periodic import run_periodically
-from ipf.app.runtime.process import now, worker_name
+from ipf.app.runtime.process import now, run_in_thread, worker_name
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
 from ipf.pipeline.maintenance.audit_chain import AuditChain
@@ -57,7 +57,8 @@ def start_maintenance(
     retention = Retention(
         message_pruner(settings, stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
     )
-    export = Export(PostgresExports(stores.fhir_database), stores.fhir, deidentification(settings))
+    exports = PostgresExports(stores.fhir_database)
+    export = Export(exports, stores.fhir, deidentification(settings), run_in_thread=run_in_thread)
     start("export", export.step, poll_seconds)
     start("reindex", reindex.step, REINDEX_POLL_SECONDS)
     start("jobs", jobs.step, poll_seconds)

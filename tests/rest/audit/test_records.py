@@ -135,6 +135,20 @@ class RecordTests(SynchronousTestCase):
         made = records_of(asked, Answer(200), 0, 1000, id_suffixes(), CONTEXT)
         self.assertEqual(shown(made), [("Patient/2", "", "Patient/_search?family=A&_id=2")])
 
+    def test_a_posted_export(self) -> None:
+        """Whether it was de-identified is in its record."""
+        for body, query in (
+            (b'{"resourceType":"Parameters","parameter":[{"name":"_deident","valueBoolean":true}]}', "?_deident=true"),
+            (b'{"parameter":[{"name":"_type","valueString":"Patient"},4,{"name":"x"}]}', "?_type=Patient"),
+            (b'{"parameter":4}', ""),
+            (b"[1]", ""),
+            (b"{", ""),
+            (b"", ""),
+        ):
+            asked = Request("POST", ("$export",), (), {}, body, BASE, CORRELATION_ID)
+            made = records_of(asked, Answer(202), 0, 1000, id_suffixes(), CONTEXT)
+            self.assertEqual([target for _, _, target in shown(made)], [f"$export{query}"], body)
+
     def test_no_entity_is_left_out(self) -> None:
         about = [version(f"Observation/{number}", "1") for number in range(2 * MOST_ENTITIES + 1)]
         made = records("Observation?code=x", *about)
