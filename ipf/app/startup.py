@@ -66,7 +66,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
 
     await start_recovery(settings, stores, reactor, stack)
     chain = await start_audit_chain(settings, stores, reactor, stack)
-    monitoring = start_monitoring(stores, systemd, reactor, stack)
+    monitoring = start_monitoring(settings, stores, systemd, reactor, stack)
     notify = start_notifications(settings, stores, reactor, stack)
     start_topic_failures(settings, stores, reactor, stack, withdraws=True)
     start_maintenance(settings, stores, chain, reactor, stack)

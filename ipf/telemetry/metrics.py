@@ -150,6 +150,12 @@ _open_conflicts = Gauge(
     registry=_REGISTRY,
     multiprocess_mode="mostrecent",
 )
+_silent = Gauge(
+    "interface_engine_silent_senders",
+    "Senders that were not heard for longer than expected.",
+    registry=_REGISTRY,
+    multiprocess_mode="mostrecent",
+)
 _index_lag = Gauge(
     "interface_engine_search_index_lag_messages",
     "Newest messages that are not in the search index yet.",
@@ -325,6 +331,11 @@ def queue(counts: Mapping[str, int], oldest_seconds: float) -> None:
 def identity_conflicts_open(count: int) -> None:
     """The number of identity conflicts that wait for an answer."""
     _open_conflicts.set(count)
+
+
+def silent_senders(count: int) -> None:
+    """The number of senders that were not heard for longer than expected."""
+    _silent.set(count)
 
 
 def search_index_lag(messages: int) -> None:

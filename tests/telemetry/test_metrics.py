@@ -59,6 +59,7 @@ def known_series() -> Iterator[str]:
     yield "fhir_subscription_active"
     yield "interface_engine_queue_oldest_seconds"
     yield "interface_engine_identity_conflicts_open"
+    yield "interface_engine_silent_senders"
 
 
 class MetricsTests(TestCase):

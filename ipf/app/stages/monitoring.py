@@ -18,11 +18,14 @@ from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.app.runtime.systemd import Systemd
+from ipf.config.settings import Settings
 from ipf.ports import Status
+from ipf.ports.statistics import MessageStatistics
 from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.postgres.database import Database
 from ipf.telemetry import metrics
+from ipf.wire.observe import interfaces
 
 log = Logger(namespace="ipf.app.monitoring")
 
@@ -70,7 +73,9 @@ class Monitoring:
         return {status.value: count for status, count in (await self.statistics.queue()).items()}
 
 
-def start_monitoring(stores: OpenedStores, systemd: Systemd, reactor: Any, stack: AsyncExitStack) -> Monitoring:
+def start_monitoring(
+    settings: Settings, stores: OpenedStores, systemd: Systemd, reactor: Any, stack: AsyncExitStack
+) -> Monitoring:
     """Start to measure queue, connections and reactor delay, and to count messages per hour."""
     began = reactor.seconds()
     statistics = PostgresMessageStatistics(stores.inbox_database, stores.fhir_database)
@@ -87,6 +92,7 @@ def start_monitoring(stores: OpenedStores, systemd: Systemd, reactor: Any, stack
     async def count() -> None:
         while await statistics.count_received():
             await deferLater(reactor, 0.05)
+        metrics.silent_senders(await silent_senders(statistics, dict(settings.expected_intervals)))
 
     gauges_from_zero()
     run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
@@ -104,7 +110,14 @@ def gauges_from_zero() -> None:
     metrics.queue(dict.fromkeys(Status, 0), 0.0)
     metrics.active_subscriptions(0)
     metrics.identity_conflicts_open(0)
+    metrics.silent_senders(0)
     metrics.search_index_lag(0)
+
+
+async def silent_senders(statistics: MessageStatistics, expected: Mapping[str, int]) -> int:
+    """The number of senders that were not heard for longer than expected."""
+    found = await statistics.senders(now())
+    return sum(interfaces.item(one, expected, now())["is_silent"] for one in found.senders)
 
 
 async def _measure_queue(statistics: PostgresMessageStatistics, systemd: Systemd) -> None:

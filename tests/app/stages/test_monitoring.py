@@ -1,11 +1,16 @@
-"""How often the queue is measured."""
+"""How often the queue is measured, and which senders count as silent."""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from ipf.app.stages.monitoring import DutyCycle
+from ipf.app.runtime.process import now
+from ipf.app.stages.monitoring import DutyCycle, silent_senders
+from ipf.ports.statistics import Sender, SendersNow
 
 
 class DutyCycleTests(TestCase):
@@ -50,3 +55,18 @@ class DutyCycleTests(TestCase):
             except ValueError:
                 clock.advance(4)
         self.assertEqual(calls, [0])
+
+
+class Senders:
+    """Statistics of two senders: one was heard a minute ago, one an hour ago."""
+
+    async def senders(self, at: datetime) -> SendersNow:
+        heard = {"LAB": timedelta(minutes=1), "RIS": timedelta(hours=1)}
+        return SendersNow([Sender("default", name, None, at, now() - ago) for name, ago in heard.items()])
+
+
+class SilentSendersTests(TestCase):
+    async def test_senders_that_are_silent_for_longer_than_expected(self) -> None:
+        statistics: Any = Senders()
+        for expected, count in [({}, 0), ({"LAB": 120, "RIS": 120}, 1), ({"*": 30}, 2), ({"RIS": 7200}, 0)]:
+            self.assertEqual(await silent_senders(statistics, expected), count)
