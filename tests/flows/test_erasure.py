@@ -57,6 +57,10 @@ class ErasureFlow(TestCase):
         """The inbox has forgotten him, the FHIR database has not: clients see all of him until it is repeated."""
         run(self._killed())
 
+    def test_messages_arrive_meanwhile(self) -> None:
+        """Each belongs to the patient who is erased, or to a new one; none is lost, and nothing of the former stays."""
+        run(self._meanwhile())
+
     async def _flow(self) -> None:
         secret = "key-of-the-installation"
         async with Scenario(
@@ -250,6 +254,42 @@ class ErasureFlow(TestCase):
             self.assertEqual((self._marks(ids), dangling(scenario)), ({}, {}))
             _, receipts = await self._ask("GET", "/admin/erasures")
             self.assertEqual(receipts["items"], [done["receipt"]])
+
+    async def _meanwhile(self) -> None:
+        async with Scenario(IPF_WORKER_PROCESSES="1") as scenario:
+            self.scenario = scenario
+            await self._send(admission("A0", "A01", HIS), result("C0", HIS), admission("A1", "A01", OTHER))
+            await scenario.settled()
+            (patient,) = await self._found("Patient?identifier=zwmark77")
+            feeding = asyncio.ensure_future(self._feed())
+            answers = []
+            async with asyncio.timeout(3 * PATIENCE):
+                while not answers or answers[-1] != 200:
+                    answers.append(await self._try_to_forget(patient))
+            await feeding
+            await self._send(admission("Z0", "A08", HIS, "last"), result("Z1", OTHER))
+            await scenario.settled()
+            self.assertEqual((await self._ask("GET", f"/fhir/Patient/{patient}"))[0], 404)
+            left = {place for place in remains(scenario, [patient]) if not is_audit(place)}
+            self.assertEqual(left, set())
+            self.assertEqual(dangling(scenario), {})
+            (found,) = await self._found("Patient?identifier=zwmark77")
+            self.assertNotEqual(found, patient)
+            _, receipts = await self._ask("GET", "/admin/erasures")
+            self.assertEqual([one["finished"] for one in receipts["items"]], [True])
+
+    async def _feed(self) -> None:
+        for number in range(60):
+            await self._send(admission(f"M{number}", "A08", HIS, str(number)), result(f"N{number}", HIS))
+
+    async def _try_to_forget(self, patient: str) -> int:
+        path = f"/admin/patients/{patient}/forget"
+        status, shown = await self._ask("POST", path, {})
+        self.assertEqual(status, 200, shown)
+        body = {"dry_run": False, "reason": "asked for", "confirm": shown["confirm"]}
+        status, done = await self._ask("POST", path, body)
+        self.assertIn(status, (200, 409), done)
+        return status
 
     async def _blocked_writers(self) -> asyncio.subprocess.Process:
         """A transaction that keeps the erasure of the FHIR database waiting."""

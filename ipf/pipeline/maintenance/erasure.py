@@ -5,8 +5,9 @@
     3. resources, versions, events, exports; receipt  FHIR database, one transaction
 
 The inbox comes before the resources, so that no open message creates the patient again; until the last transaction
-commits, FHIR clients see all of him.  After a crash, an erasure that begins with a new dry run finds what is left, and
-continues the noted receipt: its counts are those of both runs.
+commits, FHIR clients see all of him.  What is written about him after the search makes it begin again, `ROUNDS` times
+at most.  After a crash, an erasure that begins with a new dry run finds what is left, and continues the noted receipt:
+its counts are the larger ones of both runs.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ from ipf.ports.erasure import (
 from ipf.security.audit_chain import SigningKey
 from ipf.security.erasure_receipt import begun_receipt, concerns, signed
 
+ROUNDS = 10  # searches of one erasure, while messages of the patient arrive
 _MOST_NAMED = 20
+_OF_INBOX = ("messages", "dead_letters", "conversions", "rejects")
 
 
 @dataclass(frozen=True, slots=True)
 class ErasurePlan:
-    """What an erasure would remove.  `confirm`: digest of all of it."""
+    """What an erasure would remove.  `confirm`: digest of what an operator decides on."""
 
     resources: ErasedResources
     messages: ErasedMessages
@@ -75,14 +78,17 @@ class Erasure:
         self._key = key
         self._now = now
 
-    async def plan(self, wanted: ErasureRequest) -> ErasurePlan:
-        """What `forget` would remove.  Problem NOT_FOUND when nothing mentions the Patient, CONFLICT for a hold."""
+    async def plan(self, wanted: ErasureRequest, numbers: Collection[str] = ()) -> ErasurePlan:
+        """What `forget` would remove.  Problem NOT_FOUND when nothing mentions the Patient, CONFLICT for a hold.
+
+        `numbers`: known to be his from messages that are removed already.
+        """
         began, tenant = self._now(), wanted.tenant
         found = await find_resources(self._fhir, wanted, self._holds)
         if not found.own and not found.shared and not found.redacted:
             raise Problem(Category.NOT_FOUND, f"nothing is stored about Patient/{wanted.id}")
         values = found.values
-        found_messages = await find_messages(self._fhir, self._inbox, tenant, found)
+        found_messages = await find_messages(self._fhir, self._inbox, tenant, found, numbers)
         ids = sorted(_removed(found_messages, wanted))
         references = frozenset({*found.patients, *found.own})
         messages = ErasedMessages(
@@ -94,20 +100,41 @@ class Erasure:
         )  # fmt: skip
         counted = await self._fhir.count(resources)
         counts = _counts(found, counted, messages, found_messages, await self._inbox.conversions(ids))
-        confirm = _digest(wanted, resources, messages, found)
+        confirm = _digest(wanted, found, found_messages)
         return ErasurePlan(resources, messages, found, found_messages, counts, counted.subscriptions, confirm)
 
     async def forget(self, wanted: ErasureRequest) -> ErasureReceipt:
-        """Remove what the plan says.  Problem CONFLICT when it is another plan, or something stands in the way."""
+        """Remove what the plan says, and what is his alone and came since.
+
+        Problem CONFLICT when it is another plan, something stands in the way, or he is written about all the time.
+        """
         if self._key is None:
             raise Problem(Category.UNAVAILABLE, "there is no key to sign a receipt with: see IPF_AUDIT_KEY")
-        plan = await self.plan(wanted)
-        _check(wanted, plan)
-        others = plan.found.others | (plan.found_messages.others if wanted.shared_messages else set())
-        check_holds(self._holds, wanted.tenant, others)
-        receipt = await self._begin(wanted, plan)
+        removed: Counter[str] = Counter()
+        numbers: Collection[str] = ()
+        for round_ in range(1, ROUNDS + 1):
+            plan = await self.plan(wanted, numbers)
+            numbers = plan.found_messages.numbers
+            _check(wanted, plan)
+            others = plan.found.others | (plan.found_messages.others if wanted.shared_messages else set())
+            check_holds(self._holds, wanted.tenant, others)
+            try:
+                return await self._remove(wanted, plan, self._key, removed)
+            except Problem as problem:
+                if problem.category is not Category.CONFLICT or round_ == ROUNDS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _remove(
+        self, wanted: ErasureRequest, plan: ErasurePlan, key: SigningKey, removed: Counter[str]
+    ) -> ErasureReceipt:
+        """Both databases.  `removed`: counts of the inbox in earlier rounds.  Problem CONFLICT for a write since."""
+        if plan.found_messages.busy:
+            raise Problem(Category.CONFLICT, "messages of the patient are being converted: repeat in a moment")
+        receipt = await self._begin(wanted, plan, removed)
         await self._inbox.remove(plan.messages)
-        receipt = signed(receipt._replace(at=self._instant()), self._key)
+        removed.update({name: plan.counts[name] for name in _OF_INBOX})
+        receipt = signed(receipt._replace(at=self._instant()), key)
         await self._fhir.remove(plan.resources, receipt)
         return receipt
 
@@ -115,18 +142,15 @@ class Erasure:
         """Receipts of a tenant, newest first."""
         return await self._fhir.receipts(tenant, limit, offset)
 
-    async def _begin(self, wanted: ErasureRequest, plan: ErasurePlan) -> ErasureReceipt:
+    async def _begin(self, wanted: ErasureRequest, plan: ErasurePlan, removed: Counter[str]) -> ErasureReceipt:
         """Note that the erasure begins; the receipt of an earlier one that was not finished goes on."""
-        patients = plan.found.patients
+        patients, now = plan.found.patients, {name: count + removed[name] for name, count in plan.counts.items()}
         for one in await self._fhir.unfinished(wanted.tenant):
             if len(one.digests) == len(patients) and all(concerns(one, reference) for reference in patients):
-                counts = {
-                    name: max(one.counts.get(name, 0), plan.counts.get(name, 0))
-                    for name in {**one.counts, **plan.counts}
-                }
+                counts = {name: max(one.counts.get(name, 0), now.get(name, 0)) for name in {**one.counts, **now}}
                 return await self._fhir.begin(one._replace(actor=wanted.actor, reason=wanted.reason, counts=counts))
         receipt = begun_receipt(wanted.tenant, patients, wanted.actor, wanted.reason)
-        return await self._fhir.begin(receipt._replace(at=self._instant(), counts=dict(plan.counts)))
+        return await self._fhir.begin(receipt._replace(at=self._instant(), counts=now))
 
     def _instant(self) -> str:
         return self._now().replace(microsecond=0).isoformat()
@@ -169,13 +193,11 @@ def _counts(
     }
 
 
-def _digest(
-    wanted: ErasureRequest, resources: ErasedResources, messages: ErasedMessages, found: FoundResources
-) -> str:  # fmt: skip
-    """What names the plan; exports and events may change without another plan."""
+def _digest(wanted: ErasureRequest, found: FoundResources, messages: FoundMessages) -> str:
+    """What names the plan: all that an operator decides on.  What is his alone may grow without another plan."""
     parts = (
-        wanted.tenant, wanted.id, sorted(resources.rids.items()), sorted(resources.redacted.items()),
-        list(messages.ids), sorted(messages.rejects), sorted(found.shared),
+        wanted.tenant, sorted(found.patients), sorted(found.decided), sorted(found.redacted), sorted(found.shared),
+        wanted.shared_messages, sorted(messages.shared), wanted.uncertain_messages, sorted(messages.uncertain),
     )  # fmt: skip
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -187,7 +209,6 @@ def _check(wanted: ErasureRequest, plan: ErasurePlan) -> None:
         (shared, f"resources also concern others, and it is not said what becomes of them: {_named(shared)}"),
         (found.shared and not wanted.shared_messages, _undecided("also concern another patient", found.shared)),
         (found.uncertain and not wanted.uncertain_messages, _undecided("may be of another patient", found.uncertain)),
-        (found.busy, f"messages are being converted: {_named(sorted(found.busy))}; repeat in a moment"),
         (plan.subscriptions, f"written with a token of the patient: {_named(plan.subscriptions)}; delete them first"),
         (wanted.confirm != plan.confirm, "this is not what the dry run showed: begin with a dry run again"),
     )

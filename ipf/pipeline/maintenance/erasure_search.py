@@ -63,13 +63,14 @@ class ErasureRequest:
 class FoundResources:
     """Resources by reference.  `patients`: the merged ones; `own`: removed; `shared`: it is not decided on them.
 
-    `others`: the Patients whom resources concern that are removed or redacted by a decision.
+    `decided`: those of `own` that are removed by a decision.  `others`: the Patients whom other than his own concern.
     """
 
     patients: set[str]
     own: dict[str, MentioningResource] = field(default_factory=dict)
     redacted: dict[str, MentioningResource] = field(default_factory=dict)
     shared: dict[str, MentioningResource] = field(default_factory=dict)
+    decided: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
 
     @property
@@ -82,7 +83,7 @@ class FoundResources:
 class FoundMessages:
     """Messages by what is known of them: ids.  `busy`: being converted.  `correlations`: of all of them, by id.
 
-    `others`: the Patients whom shared ones concern, too.
+    `others`: the Patients whom shared ones concern, too.  `numbers`: his numbers with their authority.
     """
 
     own: set[int] = field(default_factory=set)
@@ -92,6 +93,7 @@ class FoundMessages:
     dead: set[int] = field(default_factory=set)
     correlations: dict[int, str] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
 
 
 async def find_resources(fhir: ErasureStore, wanted: ErasureRequest, holds: Collection[str]) -> FoundResources:
@@ -140,28 +142,26 @@ async def _set_apart(
     mentioned = set().union(*(one.mentioned for one in found.own.values()))
     foreign = await fhir.existing(wanted.tenant, sorted(one for one in mentioned - set(found.own) if is_clinical(one)))
     for name, one in mentioning.items():
-        if name in found.patients:
+        if name in found.patients or (_is_his(one, found.patients) and not one.mentioned & foreign):
             continue
+        found.others |= _other_patients(one.mentioned, found.patients)
         if wanted.removes(name):
-            found.others |= _other_patients(one.mentioned, found.patients)
-            continue
-        if name in found.own and not one.mentioned & foreign:
+            found.decided.add(name)
             continue
         found.own.pop(name, None)
-        found.others |= _other_patients(one.mentioned, found.patients)
         (found.redacted if wanted.redacts(name) else found.shared)[name] = one
 
 
 async def find_messages(
-    fhir: ErasureStore, inbox: MessageErasure, tenant: str, resources: FoundResources
+    fhir: ErasureStore, inbox: MessageErasure, tenant: str, resources: FoundResources, numbers: Collection[str]
 ) -> FoundMessages:
-    """The messages that concern him."""
+    """The messages that concern him.  `numbers`: known to be his, with their authority."""
     rids, values = {one.rid for one in resources.own.values()}, resources.values
     correlations = await fhir.correlations(tenant, sorted(rids))
     known = {one.id: one for one in await inbox.by_correlation(tenant, sorted(correlations))}
     others = {one.id: one for one in await inbox.containing(tenant, values) if one.id not in known}
     written = {one.correlation_id for one in (*known.values(), *others.values())}
-    found, mixed = FoundMessages(), set()
+    found, mixed = FoundMessages(numbers=set(numbers)), set()
     for one in await fhir.written_together(tenant, sorted(written)):
         strangers = _other_patients({one.reference, *one.mentioned}, resources.patients)
         if one.rid not in rids and strangers:
@@ -169,13 +169,13 @@ async def find_messages(
             found.others |= strangers
     for message in known.values():
         (found.shared if message.correlation_id in mixed else found.own).add(message.id)
-    numbers = {number for id_ in found.own for number in _qualified(known[id_])}
+    found.numbers |= {number for id_ in found.own for number in _qualified(known[id_])}
     bare = {folded(value) for value in values}
     for message in others.values():
-        if numbers & _qualified(message) and not message.disputed:
-            is_shared = message.correlation_id in mixed or _names_others(message, numbers)
+        if found.numbers & _qualified(message) and not message.disputed:
+            is_shared = message.correlation_id in mixed or _names_others(message, found.numbers)
             (found.shared if is_shared else found.own).add(message.id)
-        elif (bare | numbers) & patients_of(message.raw, message.charset):
+        elif (bare | found.numbers) & patients_of(message.raw, message.charset):
             found.uncertain.add(message.id)
     _note(found, known | others)
     return found

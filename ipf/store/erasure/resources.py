@@ -105,7 +105,10 @@ async def _check(session: Session, erased: ErasedResources, values: dict[str, st
     rows = await session.many("SELECT rid, version_id FROM resources WHERE rid = ANY ({known})".format(**values))
     later = await session.many(_LATER.format(**values))
     if {int(rid): int(version) for rid, version in rows} != {**erased.rids, **erased.redacted} or later:
-        raise Problem(Category.CONFLICT, "resources of the patient were written meanwhile: begin with a dry run again")
+        text = (
+            "the messages are removed, and resources of the patient were written meanwhile: begin with a dry run again"
+        )
+        raise Problem(Category.CONFLICT, text)
     written = await session.many(removal.SUBSCRIPTIONS.format(**values))
     if written:
         raise Problem(Category.CONFLICT, f"{written[0][0]} was written with a token of the patient: delete it first")

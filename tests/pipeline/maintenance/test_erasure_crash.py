@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from ipf.errors import Problem
-from ipf.pipeline.maintenance.erasure import Erasure
+from ipf.pipeline.maintenance.erasure import ROUNDS, Erasure
 from ipf.pipeline.maintenance.erasure_search import ErasureRequest
 from ipf.ports import FhirTransaction, Writes
 from ipf.security.erasure_receipt import concerns, is_genuine
@@ -174,7 +174,7 @@ class CrashTests(ErasureSuite):
             )
 
     async def test_a_writer_that_has_looked(self) -> None:
-        """It saw the Patient, and writes about him: the erasure waits for it, and then refuses."""
+        """It saw the Patient, and writes about him: the erasure waits for it, and looks again."""
         looked, go_on = Deferred[None](), Deferred[None]()
 
         class Waiting(PostgresFhirStore):
@@ -183,6 +183,9 @@ class CrashTests(ErasureSuite):
                 async with super().transaction() as transaction:
                     yield WaitingTransaction(transaction, looked, go_on)
 
+        own, later = hl7("K", "4711^^^A^MR"), hl7("L", "4711^^^A^MR")
+        await self.inbox.store([own])
+        await self.wrote(own, "x")
         plan = await self.erasure.plan(ErasureRequest("default", "x"))
         writer = World(Waiting(self.database), now=datetime.now(UTC))
         late = observation("late", "x")
@@ -190,12 +193,36 @@ class CrashTests(ErasureSuite):
         await looked
         erasing = Deferred.fromCoroutine(self.erasure.forget(ErasureRequest("default", "x", "o", "r", plan.confirm)))
         await self.is_waiting()
+        self.assertEqual(await self.message_ids(), [])
+        await self.inbox.store([later])
         go_on.callback(None)
         self.assertEqual((await writing).status, 201)
-        problem = await self.assertFailure(erasing, Problem)
-        self.assertIn("meanwhile", problem.text)
-        await self.forget()
+        receipt = await erasing
         self.assertEqual(await self.names(), ["Observation/oy", "Patient/y", "Patient/y"])
+        self.assertEqual([receipt.counts[name] for name in ("resources.Observation", "messages")], [2, 2])
+        self.assertEqual(await self.message_ids(), [])
+
+    async def test_a_patient_who_is_written_about_all_the_time(self) -> None:
+        """The erasure ends with a refusal; all of him is still there, and a later one goes on."""
+        written: list[str] = []
+        erasure = self.interrupted(Steps())
+        store: Any = erasure._fhir._store  # type: ignore[attr-defined]
+        remove = store.remove
+
+        async def removing(*arguments: Any) -> None:
+            written.append(f"late{len(written)}")
+            await self.put(observation(written[-1], "x"))
+            await remove(*arguments)
+
+        store.remove = removing
+        plan = await erasure.plan(ErasureRequest("default", "x"))
+        asked = Deferred.fromCoroutine(erasure.forget(ErasureRequest("default", "x", "o", "r", plan.confirm)))
+        problem = await self.assertFailure(asked, Problem)
+        self.assertIn("meanwhile", problem.text)
+        self.assertEqual(len(await self.found("Observation?subject=Patient/x")), 1 + ROUNDS)
+        receipt = await self.forget()
+        self.assertEqual(receipt.counts["resources.Observation"], 1 + ROUNDS)
+        self.assertEqual((await self.erasure.receipts("default", 10, 0))[0], 1)
 
     async def test_a_writer_during_the_erasure(self) -> None:
         """It waits, and finds nothing of the patient: his next resource is a new one."""
