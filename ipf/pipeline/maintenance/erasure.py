@@ -115,7 +115,9 @@ class Erasure:
         for round_ in range(1, ROUNDS + 1):
             plan = await self.plan(wanted, numbers)
             numbers = plan.found_messages.numbers
-            _check(wanted, plan)
+            _check(
+                wanted, plan, "the messages are removed, the resources are not" if removed else "nothing was removed"
+            )
             others = plan.found.others | (plan.found_messages.others if wanted.shared_messages else set())
             check_holds(self._holds, wanted.tenant, others)
             try:
@@ -202,7 +204,7 @@ def _digest(wanted: ErasureRequest, found: FoundResources, messages: FoundMessag
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _check(wanted: ErasureRequest, plan: ErasurePlan) -> None:
+def _check(wanted: ErasureRequest, plan: ErasurePlan, so_far: str) -> None:
     """Problem CONFLICT for the first reason not to go on."""
     shared, found = sorted(plan.found.shared), plan.found_messages
     reasons = (
@@ -214,7 +216,7 @@ def _check(wanted: ErasureRequest, plan: ErasurePlan) -> None:
     )
     for applies, reason in reasons:
         if applies:
-            raise Problem(Category.CONFLICT, f"nothing was removed: {reason}")
+            raise Problem(Category.CONFLICT, f"{so_far}: {reason}")
 
 
 def _undecided(what: str, ids: set[int]) -> str:
