@@ -79,7 +79,9 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor, refused)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
-    parts = HttpParts(stores, maps.installation, mapping, profiles, monitoring, notify, converters, listeners, feed)
+    parts = HttpParts(
+        stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, listeners, feed
+    )
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
     stack.push_async_callback(profiles.stop)

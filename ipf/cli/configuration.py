@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -19,11 +19,22 @@ _UNREAD = ("source_system", "message_type", "kind", "path", "occurrences", "last
 
 def register(cli: click.Group, command: Register) -> None:
     """Put the commands of this module under `cli`."""
-    cli.command("maps")(click.option("--reload", is_flag=True, help="Reload the maps first.")(command(maps)))
+    cli.command("maps")(_map_options(command(maps)))
     status = click.option("--status", type=click.Choice(("open", "mapped")), help="Codes in this state only.")
     cli.command("unmapped")(click.option("--limit", default=50, show_default=True)(status(command(unmapped))))
     cli.command("unread")(_unread_options(command(unread)))
     cli.command("config")(command(config))
+
+
+def _map_options(body: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--remove", metavar="URL", help="Remove a map that was installed over HTTP."),
+        click.option("--install", type=click.File("r"), help="Install the text of a map in every process."),
+        click.option("--source", metavar="URL", help="Print the text of a map instead."),
+        click.option("--reload", is_flag=True, help="Reload the maps first."),
+    ):
+        body = option(body)
+    return body
 
 
 def _unread_options(body: Callable[..., None]) -> Callable[..., None]:
@@ -41,8 +52,24 @@ def _unread_options(body: Callable[..., None]) -> Callable[..., None]:
     return body
 
 
-async def maps(api: Api, output: Output, reload: bool) -> None:
-    """List the installed maps by message type; a reload with an invalid map is refused and changes nothing."""
+async def maps(
+    api: Api,
+    output: Output,
+    reload: bool,
+    source: str | None = None,
+    install: IO[str] | None = None,
+    remove: str | None = None,
+) -> None:
+    """List the installed maps by message type; a reload or a map that does not compile is refused, nothing changes."""
+    if source is not None:
+        shown = await api.get("/admin/mapping/source", url=source)
+        if not output.data(shown):
+            output.say(shown["text"])
+        return
+    if install is not None:
+        await api.post("/admin/mapping/install", {"map": install.read()})
+    if remove is not None:
+        await api.post("/admin/mapping/remove", {"url": remove})
     if reload:
         await api.post("/admin/mapping/reload")
     found = await api.get("/admin/mapping")

@@ -19,7 +19,7 @@ from ipf.ports import Request
 
 _OF_ONE_ROW = ("/retry", "/cancel", "/status", "/requeue")
 """Ends of paths that change one row, which the path names."""
-_OF_ADMINS = frozenset(("api", "reload", "forget", "retention", "audit", "config"))
+_OF_ADMINS = frozenset(("api", "reload", "forget", "retention", "audit", "config", "install", "remove"))
 PASSED = ("content-disposition", "retry-after", "etag", "x-correlation-id")
 
 

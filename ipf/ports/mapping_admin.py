@@ -24,10 +24,16 @@ class MappingAdmin(Protocol):
 
 
 class MapWorkbench(Protocol):
-    """Trials of maps that are not installed; nothing is stored."""
+    """Trials of maps that are not installed, which store nothing; and installing them."""
 
     async def source(self, canonical: str) -> Json:
-        """The text of an installed map.  Problem NOT_FOUND."""
+        """The text of an installed map, as it was written if that is known.  Problem NOT_FOUND."""
+
+    async def install(self, text: str) -> Json:
+        """Install a map from its text, in every process.  Problem: it does not compile with all others."""
+
+    async def remove(self, canonical: str) -> Json:
+        """Remove a map that was installed over HTTP; the one that it replaced is used again.  Problem NOT_FOUND."""
 
     async def attempt(self, text: str | None, raw: bytes | None, message_id: int | None) -> Json:
         """The result and trace of a map (None: the installed one) for a message, or the mistake with its place."""

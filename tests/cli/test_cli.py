@@ -92,6 +92,10 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
     ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [PREVIEW]}),
     ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
+    ("GET", "/admin/mapping/source"): (200, {"url": "urn:map:a", "text": "// why it is so"}),
+    ("GET", "/admin/mapping"): (200, {"maps": [], "message_types": []}),
+    ("POST", "/admin/mapping/install"): (200, {"url": "urn:map:b"}),
+    ("POST", "/admin/mapping/remove"): (200, {"url": "urn:map:b"}),
     ("POST", "/admin/subscriptions/s1/test"): (200, {"outcome": "failure", "kind": "handshake", "http_status": 503}),
     ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
     ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
@@ -219,6 +223,8 @@ class CtlTests(TestCase):
             (subscriptions.test(api, output, "Subscription/s1"), False, ["handshake", "503"]),
             (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
             (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
+            (configuration.maps(api, output, False, "urn:map:a"), None, ["// why it is so"]),
+            (configuration.maps(api, output, False, None, io.StringIO("map text"), "urn:map:b"), None, ["0 in total"]),
             (
                 configuration.unread(api, output, "LAB", None, "declared", None, 5, False),
                 None,
@@ -251,6 +257,7 @@ class CtlTests(TestCase):
         self.assertIn(("GET", "/admin/unread-fields?source_system=LAB&kind=declared&limit=5", b""), self.asked)
         self.assertIn(("DELETE", "/admin/unread-fields?source_system=LAB", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
+        self.assertIn(("POST", "/admin/mapping/install", b'{"map":"map text"}'), self.asked)
 
     async def test_refusals_have_a_hint(self) -> None:
         """The error message of the service, and a hint."""

@@ -48,6 +48,8 @@ class RoleTests(TestCase):
             ("DELETE", ["messages", "7"], Role.OPERATOR),
             ("POST", ["api", "profiles", "reload"], Role.ADMIN),
             ("POST", ["mapping", "reload"], Role.ADMIN),
+            ("POST", ["mapping", "install"], Role.ADMIN),
+            ("POST", ["mapping", "remove"], Role.ADMIN),
             ("POST", ["mapping", "try"], Role.OPERATOR),
             ("POST", ["patients", "7", "forget"], Role.ADMIN),
             ("POST", ["retention"], Role.ADMIN),

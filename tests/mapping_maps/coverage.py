@@ -1,17 +1,20 @@
 """The coverage report: for each row of the guide's tables, whether a rule of ours maps it, and if not, why.
 
-`bin/mapping-coverage` writes docs/mapping-coverage.md anew; `bin/mapping-coverage PID ADT_A17` prints the open rows of
-tables whose names begin so; `bin/mapping-coverage --messages FILE...` prints the fields of messages (`unread`).  A row
-counts as mapped when a rule in a file that serves its table reads its field and writes the element that its path begins
-with; a message row, when the message's map takes that segment to a group in a file that serves its segment table.
+`bin/mapping-coverage` writes docs/mapping-coverage.md and ipf/console/coverage.json anew; `bin/mapping-coverage PID`
+prints the open rows of tables whose names begin so; `bin/mapping-coverage --messages FILE...` prints the fields of
+messages (`unread`).  A row counts as mapped when a rule in a file that serves its table reads its field and writes the
+element that its path begins with; a message row, when the message's map takes that segment to a group in a file that
+serves its segment table.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ipf.config.paths import folder
 from tests.mapping_maps import unread
@@ -22,6 +25,8 @@ MAPPED, DECIDED, NOT_MAPPED, OPEN = "mapped", "decided", "not mapped", "open"
 STATES = (MAPPED, DECIDED, NOT_MAPPED, OPEN)
 KINDS = (MESSAGES, SEGMENTS, DATATYPES)
 REPORT = "mapping-coverage.md"
+FIGURES = Path(__file__).resolve().parents[2] / "ipf/console/coverage.json"
+"""What the workbench of the operator console shows of the report."""
 _MOST_PLACES = 3
 _PRIMITIVE = "converted by the type of the target element (ipf/mapping/compiler/conversions.py)"
 BY_ENGINE = {
@@ -173,6 +178,18 @@ def report(coverage: Coverage) -> str:
     return "\n".join(lines) + "\n"
 
 
+def figures(coverage: Coverage) -> str:
+    """The text of ipf/console/coverage.json: counts by state and the rows without a rule, one table a line."""
+    lines = []
+    for table in coverage.tables:
+        counts = dict(zip(("mapped", "decided", "not_mapped", "open"), coverage.states([table.name]), strict=True))
+        missing = [[one.row.key, f"{one.row.target} {one.row.by}".strip() if table.kind == MESSAGES else one.row.target,
+                    one.text] for one in coverage.verdicts[table.name] if one.state in (OPEN, NOT_MAPPED)]  # fmt: skip
+        made = {"table": table.name, "kind": table.kind, **counts, "missing": missing}
+        lines.append(json.dumps(made, ensure_ascii=False))
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
 def _section(table: Table, coverage: Coverage) -> Iterator[str]:
     done, every = coverage.count([table.name])
     rest = f"; {table.others} rows without a target" if table.others else ""
@@ -198,6 +215,7 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         path = folder("maps").parent / "docs" / REPORT
         path.write_text(report(coverage), encoding="utf-8")
+        FIGURES.write_text(figures(coverage), encoding="utf-8")
         unread.TABLE.write_text(unread.table(), encoding="utf-8")
         done, every = coverage.count([one.name for one in coverage.tables])
         print(

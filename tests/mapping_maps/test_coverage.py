@@ -8,7 +8,7 @@ from functools import lru_cache
 from twisted.trial.unittest import TestCase
 
 from ipf.config.paths import folder
-from tests.mapping_maps.coverage import BY_ENGINE, OPEN, REPORT, Coverage, report
+from tests.mapping_maps.coverage import BY_ENGINE, FIGURES, OPEN, REPORT, Coverage, figures, report
 from tests.mapping_maps.guide import GUIDE
 from tests.mapping_maps.rules import Maps
 from tests.reference import needs_reference
@@ -34,6 +34,7 @@ class CoverageTests(TestCase):
         """What `bin/mapping-coverage` would write is what is there."""
         path = folder("maps").parent / "docs" / REPORT
         self.assertTrue(path.read_text(encoding="utf-8") == report(coverage()), "run bin/mapping-coverage")
+        self.assertTrue(FIGURES.read_text(encoding="utf-8") == figures(coverage()), "run bin/mapping-coverage")
 
     def test_no_row_is_missing(self) -> None:
         """Each row is mapped, or a comment says why not."""

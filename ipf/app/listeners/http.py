@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.web.resource import IResource
@@ -30,6 +31,7 @@ from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.notifications import Notifications
 from ipf.app.stages.processes import ConverterProcesses
 from ipf.app.stages.topic_failures import failing_topics
+from ipf.app.stages.validation import resource_checks
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import Installation
@@ -98,6 +100,7 @@ class HttpParts:
 
     stores: OpenedStores
     installation: Installation
+    map_folder: Path
     mapping: MappingAdminService
     profiles: VendorProfiles
     monitoring: Monitoring
@@ -230,7 +233,7 @@ def _admin(
         audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
-        admin_workbench.routes(Workbench(parts.installation, stores.inbox, run_in_thread, now)),
+        admin_workbench.routes(_workbench(settings, parts), stores.notifier),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),
@@ -248,6 +251,12 @@ def _admin(
         more=routes,
         audit=audit.admin,
     )
+
+
+def _workbench(settings: Settings, parts: HttpParts) -> Workbench:
+    """Trials of maps on the maps in use, with the validation of their results."""
+    checks = resource_checks(settings, parts.stores)
+    return Workbench(parts.installation, parts.stores.inbox, run_in_thread, now, parts.map_folder, checks)
 
 
 def _toggles(settings: Settings) -> dict[str, Any]:

@@ -57,4 +57,11 @@
     }
     view.dispatch(setDiagnostics(view.state, found));
   });
+  document.getElementById("download").addEventListener("click", (event) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text.value], {type: "text/plain"}));
+    link.download = event.target.dataset.name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
 })();

@@ -349,10 +349,15 @@ def _installed_maps(installed: Iterable[InstalledMap]) -> Iterator[StructureMap]
 
 def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
     """A StructureMap resource as a map; from its source text, if it has one, so that lines are known."""
-    text = next(
-        (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT), None
-    )
-    return parse(text, place) if isinstance(text, str) else from_json(resource, place)
+    text = source_text(resource)
+    return from_json(resource, place) if text is None else parse(text, place)
+
+
+def source_text(resource: Mapping[str, Any]) -> str | None:
+    """The text that a StructureMap was installed as; None when it was no text."""
+    texts = (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT)
+    text = next(texts, None)
+    return text if isinstance(text, str) else None
 
 
 def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap]) -> ConceptTables:
@@ -397,4 +402,5 @@ __all__ = [
     "VendorProfiles",
     "installed_map",
     "message_key",
+    "source_text",
 ]

@@ -59,13 +59,13 @@ class MappingAdminService:
         except Problem as problem:
             raise Problem(Category.INVALID, str(problem)) from problem
         made = {"id": message_id, "correlation_id": row.correlation_id, **result_json(result)}
-        return made if self._checks is None else {**made, "findings": await self._findings(row.tenant, result)}
+        return made if self._checks is None else {**made, "findings": await findings(self._checks, row.tenant, result)}
 
-    async def _findings(self, tenant: str, result: MappingResult) -> list[Json]:
-        """What validation finds wrong in the result, with the rules that made it."""
-        assert self._checks is not None
-        errors = [one for one in (await self._checks(tenant))(result.bundle) if one.severity == ERROR]
-        return [one.as_json() for one in explained(result.bundle, errors, result.steps or ())]
+
+async def findings(checks: Checks, tenant: str, result: MappingResult) -> list[Json]:
+    """What validation finds wrong in a result, with the rules that made it."""
+    errors = [one for one in (await checks(tenant))(result.bundle) if one.severity == ERROR]
+    return [one.as_json() for one in explained(result.bundle, errors, result.steps or ())]
 
 
 def as_claimed(row: MessageRow) -> Claimed:

@@ -1,8 +1,8 @@
-"""Trying out a map before it is installed: on one message, and on the last messages of its type.
+"""Trying out a map before it is installed: on one message, and on the last messages of its type; installing it.
 
 What arrives: the text of a map in the FHIR Mapping Language, and messages.  What leaves: the result with its trace, or
-the mistake with its place; and how the results differ from those of the installed map.  Nothing is stored, nothing is
-installed; other messages are converted meanwhile.
+the mistake with its place; and how the results differ from those of the installed map.  A trial stores and installs
+nothing; other messages are converted meanwhile.  `install` stores the text, as `POST /mapping/fhir/StructureMap` does.
 
 A candidate takes the place of the installed map with the same canonical, and of its message types, in a library of its
 own.  Maps that it does not use are shared.
@@ -13,20 +13,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 
 from ipf.errors import Category, Problem
+from ipf.fhir.structure.check import check_formats
 from ipf.hl7.message import Message
-from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.grammar import parse, parse_header
+from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.printer import print_map
+from ipf.mapping.language.structuremap import to_json
 from ipf.mapping.library.installation import Installation, RunInThread
-from ipf.mapping.library.maps import Library
-from ipf.mapping.library.service import as_claimed, result_json
-from ipf.ports import Claimed, Clock, Inbox, Json
+from ipf.mapping.library.maps import SOURCE_TEXT, Library, MappingResult, source_text
+from ipf.mapping.library.origins import Checks
+from ipf.mapping.library.service import as_claimed, findings, result_json
+from ipf.ports import Claimed, Clock, Inbox, InstalledMap, Json
 from ipf.ports.inbox import MessageFilter
 from ipf.ports.mapping_admin import MapWorkbench
 
 CANDIDATE = "candidate.fml"
 MOST_COMPARED = 200
+_MAP = "StructureMap"
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9.-]+")
 _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+):(?P<column>\d+)")
 
 
@@ -47,19 +55,69 @@ class Mistake:
 class Workbench:
     """Trials on the maps in use."""
 
-    def __init__(self, installation: Installation, inbox: Inbox, run_in_thread: RunInThread, clock: Clock) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        inbox: Inbox,
+        run_in_thread: RunInThread,
+        clock: Clock,
+        folder: Path | None = None,
+        checks: Checks | None = None,
+    ) -> None:
+        """`folder`: the accepted map files, to show their text.  `checks`: validates the result of a trial."""
         self._clock = clock
         self._installation = installation
         self._inbox = inbox
         self._run_in_thread = run_in_thread
+        self._folder = folder
+        self._checks = checks
 
     async def source(self, canonical: str) -> Json:
-        """The text of an installed map.  Problem NOT_FOUND."""
+        """The text of an installed map as it was written, with its comments; printed anew where there is none.
+
+        `is_original`: it is the text as written.  `is_removable`: it was installed over HTTP.  Problem NOT_FOUND.
+        """
         library = self._installation.library
         if canonical not in library.maps:
             raise Problem(Category.NOT_FOUND, f"no StructureMap {canonical[:200]} is installed")
         content = await self._run_in_thread(lambda: library.maps[canonical])
-        return {"url": content.url, "file": content.file or None, "text": print_map(content)}
+        installed = self._installed(canonical)
+        if installed is not None:
+            text = source_text(installed.resource)
+        else:
+            text = await self._run_in_thread(lambda: _text_of_file(self._folder, content))
+        return {
+            "url": content.url,
+            "file": content.file or None,
+            "text": text or print_map(content),
+            "is_original": text is not None,
+            "is_removable": installed is not None,
+        }
+
+    async def install(self, text: str) -> Json:
+        """Install a map from its text, in every process.  Problem: it does not compile with all others."""
+        resource: Json = to_json(await self._run_in_thread(lambda: parse(text, CANDIDATE)))
+        check_formats(resource)
+        url = str(resource.get("url") or "")
+        if not url or "|" in url:
+            raise Problem(Category.REQUIRED, "a map needs a url in its header: /// url = ...", CANDIDATE)
+        resource.setdefault("extension", []).append({"url": SOURCE_TEXT, "valueString": text})
+        digest = sha256(url.encode()).hexdigest()[:12]
+        plain = _NOT_IN_IDS.sub("-", url.rstrip("/").replace(":", "/").rpartition("/")[2]).strip("-")[:50]
+        made = await self._installation.install("StructureMap", url, f"{plain or 'map'}-{digest}", resource)
+        return {"url": url, "id": made.id, "version": made.version, "installed_at": made.updated_at.isoformat()}
+
+    async def remove(self, canonical: str) -> Json:
+        """Remove a map that was installed over HTTP; the one that it replaced is used again.  Problem NOT_FOUND."""
+        found = self._installed(canonical)
+        if found is None:
+            raise Problem(Category.NOT_FOUND, f"no StructureMap {canonical[:200]} was installed over HTTP")
+        await self._installation.remove("StructureMap", found.id)
+        return {"url": canonical, "is_installed": canonical in self._installation.library.maps}
+
+    def _installed(self, canonical: str) -> InstalledMap | None:
+        found = (one for one in self._installation.installed if (one.resource_type, one.url) == (_MAP, canonical))
+        return next(found, None)
 
     async def attempt(self, text: str | None, raw: bytes | None, message_id: int | None) -> Json:
         """The result of a map (None: the installed one) for a message: its bytes, or the id of a stored one.
@@ -67,8 +125,11 @@ class Workbench:
         `mistake` instead of a result, when there is one.  Problem NOT_FOUND, VALUE.
         """
         claimed = await self._message(raw, message_id)
-        made: Json = await self._run_in_thread(lambda: self._attempt(text, claimed))
-        return made
+        made: Json | MappingResult = await self._run_in_thread(lambda: self._attempt(text, claimed))
+        if not isinstance(made, MappingResult):
+            return made
+        found = {"mistake": None, **result_json(made)}
+        return found if self._checks is None else {**found, "findings": await findings(self._checks, "", made)}
 
     async def compare(self, text: str, message_type: str, limit: int) -> Json:
         """How the results of a map for the newest messages of a type differ from those of the installed map."""
@@ -91,9 +152,9 @@ class Workbench:
         source = header.source_system, header.source_id, message.message_type
         return Claimed(0, 0, "", self._clock(), *source, raw, "", 0)
 
-    def _attempt(self, text: str | None, claimed: Claimed) -> Json:
+    def _attempt(self, text: str | None, claimed: Claimed) -> Json | MappingResult:
         try:
-            return {"mistake": None, **result_json(self._library(text).explain(claimed, trace=True))}
+            return self._library(text).explain(claimed, trace=True)
         except Problem as problem:
             return {"mistake": mistake_of(problem).as_json()}
 
@@ -123,6 +184,15 @@ def mistake_of(problem: Problem) -> Mistake:
     if found is None:
         return Mistake(str(problem))
     return Mistake(problem.text, found["file"], int(found["line"]), int(found["column"]))
+
+
+def _text_of_file(folder: Path | None, content: StructureMap) -> str | None:
+    """The text of a map of the folder; None for one of a package, or whose file was replaced."""
+    path = None if folder is None else (folder.resolve() / content.file)
+    if path is None or not content.file.endswith(".fml") or not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return text if parse_header(text, content.file).url == content.url else None
 
 
 def _shown(library: Library, claimed: Claimed) -> Json:

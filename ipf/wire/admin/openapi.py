@@ -160,6 +160,17 @@ def _code_paths() -> Schema:
         },
         "/admin/mapping": {"get": _operation("describeMapping", "Maps in use", "Any", [])},
         "/admin/mapping/reload": {"post": _operation("reloadMapping", "Read the maps again", "Any", [], "422")},
+        "/admin/mapping/source": {
+            "get": _operation("mapSource", "The text of a map", "Any", [_query("url", TEXT, "its canonical")], "404")
+        },
+        "/admin/mapping/try": {
+            "post": _operation("tryMap", "What a map makes of a message", "Any", [], "404", body="Any")
+        },
+        "/admin/mapping/compare": {
+            "post": _operation("compareMap", "A map against the installed one", "Any", [], body="Any")
+        },
+        "/admin/mapping/install": {"post": _operation("installMap", "Install a map", "Any", [], "422", body="Any")},
+        "/admin/mapping/remove": {"post": _operation("removeMap", "Remove it", "Any", [], "404", body="Any")},
     }  # fmt: skip
 
 

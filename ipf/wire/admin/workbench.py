@@ -1,4 +1,6 @@
-"""`/admin/mapping/source`, `/try`, `/compare`: trying out a map before it is installed; functions on values.
+"""`/admin/mapping/source`, `/try`, `/compare`, `/install`, `/remove`: a map is tried, then installed.
+
+Functions on values.
 
 Source: docs/mapping.md "Workbench".
 """
@@ -12,16 +14,17 @@ from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.ports import Answer, Json, Request
+from ipf.ports import Answer, Json, Notifier, Request
 from ipf.ports.mapping_admin import MapWorkbench
 from ipf.wire.admin.klein_app import Routes, Run
+from ipf.wire.admin.mapping import MAPPING
 from ipf.wire.admin.messages import parameters_of
 from ipf.wire.http.serving import JSON
 
 _MOST_COMPARED = 50
 
 
-def routes(workbench: MapWorkbench) -> Routes:
+def routes(workbench: MapWorkbench, notifier: Notifier) -> Routes:
     """The paths of the workbench."""
 
     def add(app: Klein, run: Run) -> None:
@@ -36,6 +39,14 @@ def routes(workbench: MapWorkbench) -> Routes:
         @app.route("/mapping/compare", methods=["POST"])
         async def compare(web: IRequest) -> bytes:
             return await run(web, lambda request: compare_maps(workbench, request))
+
+        @app.route("/mapping/install", methods=["POST"])
+        async def install(web: IRequest) -> bytes:
+            return await run(web, lambda request: install_map(workbench, notifier, request))
+
+        @app.route("/mapping/remove", methods=["POST"])
+        async def remove(web: IRequest) -> bytes:
+            return await run(web, lambda request: remove_map(workbench, notifier, request))
 
     return add
 
@@ -66,6 +77,26 @@ async def compare_maps(workbench: MapWorkbench, request: Request) -> Answer:
     if text is None or not message_type or not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise Problem(Category.VALUE, "map and message_type are required; limit is a number from 1")
     return _answer(await workbench.compare(text, message_type, limit))
+
+
+async def install_map(workbench: MapWorkbench, notifier: Notifier, request: Request) -> Answer:
+    """`POST /admin/mapping/install`: `{"map": "..."}`; 422 with its place when it does not compile with all others."""
+    text = _text(_body(request, {"map"}), "map")
+    if not text:
+        raise Problem(Category.VALUE, "map is required: the text of a map")
+    made = await workbench.install(text)
+    notifier.notify(MAPPING)
+    return _answer(made)
+
+
+async def remove_map(workbench: MapWorkbench, notifier: Notifier, request: Request) -> Answer:
+    """`POST /admin/mapping/remove`: `{"url": "..."}`; 404 when it was not installed over HTTP."""
+    url = _text(_body(request, {"url"}), "url")
+    if not url:
+        raise Problem(Category.VALUE, "url is required: the canonical of a map")
+    made = await workbench.remove(url)
+    notifier.notify(MAPPING)
+    return _answer(made)
 
 
 def _body(request: Request, known: set[str]) -> dict[str, Any]:
