@@ -37,7 +37,7 @@ _SAFE = ("GET", "HEAD")
 _DEFINITIONS = ("/metadata", "/SubscriptionTopic")
 """Resources of the FHIR API that are about no patient."""
 PLACES = {
-    "group_in": ("", "messages", "interfaces", "dead-letters", "rejects"),
+    "group_in": ("", "messages", "interfaces", "dead-letters", "rejects", "send"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
     "group_out": ("browse", "subscriptions", "topics"),
     "group_run": ("jobs", "audit", "profiles", "system"),

@@ -44,6 +44,8 @@ _DYNAMIC = (
     "timeline.",
     "subscription.",
     "topic.",
+    "sample.",
+    "send.",
 )
 """Sections with keys that are put together from a value."""
 

@@ -40,6 +40,7 @@ from ipf.mapping.library.workbench import Workbench
 from ipf.pipeline.deliver.handshake import TestNotification
 from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
+from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import SYSTEM, Answer, Handler, Request
 from ipf.rest.audit.audit_store import AuditedStore
@@ -70,6 +71,7 @@ from ipf.telemetry import access_metrics
 from ipf.wire.admin import actuator, audit_export, audit_views
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin import unread as admin_unread
@@ -106,6 +108,7 @@ class HttpParts:
     monitoring: Monitoring
     notifications: Notifications
     converters: ConverterProcesses | None
+    receiver: Receiver
     listeners: Listeners
     audit_feed: AuditFeed | None
 
@@ -233,6 +236,7 @@ def _admin(
         audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
         admin_profiles.routes(parts.profiles, stores.notifier),
         _operations(settings, parts, reactor),
+        admin_ingest.routes(partial(_receive, parts.receiver), stores.inbox),
         admin_workbench.routes(_workbench(settings, parts), stores.notifier),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
@@ -251,6 +255,11 @@ def _admin(
         more=routes,
         audit=audit.admin,
     )
+
+
+async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:
+    """A message that an operator sends, received as by a listener of this name."""
+    return await receiver.receive(raw, MllpListener("admin", tenant=tenant), peer)
 
 
 def _workbench(settings: Settings, parts: HttpParts) -> Workbench:

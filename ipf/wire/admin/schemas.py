@@ -29,6 +29,12 @@ def schemas() -> Schema:
         "List": page_of(_ANY),
         "Error": object_of(error=TEXT, message=TEXT),
         "Conflict": object_of(error=TEXT, message=TEXT, id=COUNT, currentStatus={"enum": STATES}),
+        "Acknowledged": object_of(
+            code=or_null(TEXT),
+            text=TEXT,
+            acknowledgement=or_null(TEXT),
+            message={"oneOf": [ref("Message"), {"type": "null"}]},
+        ),
         **_messages(),
         **_effects(),
         **_jobs(),

@@ -81,7 +81,7 @@ class WorkbenchTests(TestCase):
         self.assertEqual(result["entry"][0]["resource"]["telecom"][0]["value"], "x")
         self.assertEqual(await self.bench.remove(URL), {"url": URL, "is_installed": True})
         self.assertEqual((await self.bench.source(URL))["text"], COMMENTED)
-        await self.refused(self.bench.remove(URL), "was not installed over HTTP")
+        await self.refused(self.bench.remove(URL), "was installed over HTTP")
 
     async def test_a_map_that_does_not_compile_is_not_installed(self) -> None:
         before = self.installation.library

@@ -1,0 +1,29 @@
+"""`/send`: send a message: a sample or a pasted one, its acknowledgement, and the way to what became of it."""
+
+from __future__ import annotations
+
+from ipf.console.backend import BackendRefused, decoded
+from ipf.console.samples import fresh, samples
+from ipf.console.sessions import Role
+from ipf.console.web import Route, View
+from ipf.ports import Answer
+
+
+async def page(view: View) -> Answer:
+    """The page; `sample` fills the text."""
+    chosen = view.parameters.get("sample", "")
+    text = fresh(samples()[chosen]) if chosen in samples() else ""
+    return view.page("send.html", samples=list(samples()), chosen=chosen, text=text)
+
+
+async def send(view: View) -> Answer:
+    """`POST /send`: a part of the page: the acknowledgement."""
+    body = view.form.get("message", "").encode()
+    call = view.console.backend.call("POST", "/admin/messages", None, body, view.session.person, "text/plain")
+    try:
+        return view.page("sent.html", found=decoded(await call), reason="")
+    except BackendRefused as refused:
+        return view.page("sent.html", found=None, reason=str(refused))
+
+
+ROUTES = (Route("GET", "/", Role.OPERATOR, page), Route("POST", "/", Role.OPERATOR, send))
