@@ -88,6 +88,8 @@ async def test(view: View) -> Answer:
 async def dry_run(view: View) -> Answer:
     """`POST /subscriptions/{id}/dry-run`: a part of the page: which changes these criteria would have matched."""
     id, form = view.parts["id"], view.form
+    if view.is_masked:
+        return view.page("subscription_dry_run.html", found=None, reason="", is_refused=True)
     resource = await view.get(_path(id, "resource"), _tenant(view))
     candidate = {name: value for name, value in resource.items() if name not in ("id", "meta", "error", "_criteria")}
     candidate |= {"criteria": form.get("criteria", "").strip(), "status": "requested"}
@@ -103,8 +105,8 @@ async def dry_run(view: View) -> Answer:
         body = {"resourceType": "Parameters", "parameter": parameters}
         found = dry_run_of(await view.operation("/Subscription/$dry-run", body))
     except BackendRefused as refused:  # the criteria cannot be served: the reason is what the person wants
-        return view.page("subscription_dry_run.html", found=None, reason=str(refused))
-    return view.page("subscription_dry_run.html", found=found, reason="")
+        return view.page("subscription_dry_run.html", found=None, reason=str(refused), is_refused=False)
+    return view.page("subscription_dry_run.html", found=found, reason="", is_refused=False)
 
 
 FILTER = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/backport-filter-criteria"
