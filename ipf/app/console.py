@@ -21,6 +21,7 @@ from ipf.console.backend import Backend
 from ipf.console.live import LiveHub
 from ipf.console.pages.overview import live_state
 from ipf.console.rendering import Renderer
+from ipf.console.saved_views import SavedViews
 from ipf.console.sessions import Sessions
 from ipf.console.sign_in import SignIn
 from ipf.console.static import StaticFiles
@@ -56,6 +57,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
         sign_in,
         Renderer(static),
         static,
+        SavedViews(settings.data_dir),
         lambda: is_loopback and bool(sign_in.missing),
     )
     hub = LiveHub(partial(live_state, console.backend), reactor)

@@ -28,6 +28,7 @@ from ipf.console.pages import (
     subscriptions,
     system,
     topics,
+    views,
     workbench,
 )
 from ipf.console.pages.messages import MESSAGES
@@ -57,6 +58,7 @@ AREAS: Mapping[str, Sequence[Route]] = {
     "subscriptions": subscriptions.ROUTES,
     "system": system.ROUTES,
     "topics": topics.ROUTES,
+    "views": views.ROUTES,
     "send": send.ROUTES,
     "workbench": workbench.ROUTES,
     **{one.area: one.routes() for one in OTHERS},

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from io import StringIO
 from typing import Any
+from urllib.parse import urlencode
 
 from ipf.console.sessions import Role
 from ipf.console.web import Route, View
@@ -91,6 +92,7 @@ class ListPage:
         found = await view.get(self.path, {**filters, "limit": SIZE, "offset": offset})
         return view.page(
             self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link,
+            views=view.console.views.of(view.session.person, self.area), query=urlencode(view.request.query),
             **self.further(view, filters, offset),
         )  # fmt: skip
 

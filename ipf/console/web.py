@@ -19,6 +19,7 @@ from ipf.console.backend import Backend, BackendDown, BackendRefused
 from ipf.console.elements import references_of
 from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
 from ipf.console.rendering import Renderer
+from ipf.console.saved_views import SavedViews
 from ipf.console.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.sign_in import SignIn
 from ipf.console.static import StaticFiles
@@ -56,6 +57,7 @@ class Console:
     sign_in: SignIn
     renderer: Renderer
     static: StaticFiles
+    views: SavedViews
     is_sandbox: Callable[[], bool]
     """Whether nobody signs in: the variables are missing and the listener is on loopback."""
 

@@ -1,0 +1,88 @@
+"""Saved views: each person's own, kept across a restart, and never lost to a broken file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+from twisted.trial.unittest import TestCase
+
+from ipf.console.saved_views import FILE, MOST, SavedView, SavedViews
+from ipf.errors import Problem
+from tests.console.browser import BrowserTest, send
+from tests.faults.feed import admission
+
+MINE = SavedView("messages", "Failed today", "status=FAILED")
+
+
+class SavedViewTests(TestCase):
+    def test_each_person_has_his_own(self) -> None:
+        views = SavedViews(None)
+        views.save("ada", MINE)
+        views.save("ada", SavedView("messages", "all", ""))
+        views.save("ada", SavedView("codes", "Failed today", "x=1"))
+        self.assertEqual([one.name for one in views.of("ada", "messages")], ["all", "Failed today"])
+        self.assertEqual(views.of("bob", "messages"), [])
+
+    def test_the_same_name_replaces_and_removal_is_of_one_list(self) -> None:
+        views = SavedViews(None)
+        views.save("ada", MINE)
+        views.save("ada", SavedView("messages", "Failed today", "status=DEAD_LETTER"))
+        self.assertEqual([one.query for one in views.of("ada", "messages")], ["status=DEAD_LETTER"])
+        views.remove("ada", "codes", "Failed today")
+        self.assertEqual(len(views.of("ada", "messages")), 1)
+        views.remove("ada", "messages", "Failed today")
+        self.assertEqual(views.of("ada", "messages"), [])
+
+    def test_they_survive_a_restart_and_are_private(self) -> None:
+        folder = self.mktemp()
+        SavedViews(folder).save("ada", MINE)
+        self.assertEqual(SavedViews(folder).of("ada", "messages"), [MINE])
+        self.assertEqual(Path(folder, FILE).stat().st_mode & 0o777, 0o600)
+
+    def test_a_broken_file_is_named_and_kept(self) -> None:
+        for content in ("{", "[]", '{"ada": [{"name": 1}]}'):
+            folder = Path(self.mktemp())
+            folder.mkdir()
+            (folder / FILE).write_text(content)
+            problem = self.assertRaises(Problem, SavedViews, str(folder))
+            self.assertEqual(problem.place, "IPF_UI_DATA_DIR")
+            self.assertEqual((folder / FILE).read_text(), content)
+
+    def test_what_cannot_be_written_changes_nothing(self) -> None:
+        blocked = Path(self.mktemp())
+        views = SavedViews(str(blocked / "folder"))
+        blocked.write_text("a file")
+        self.assertRaises(Problem, views.save, "ada", MINE)
+        self.assertEqual(views.of("ada", "messages"), [])
+
+    def test_bounds(self) -> None:
+        views = SavedViews(None)
+        for view in (SavedView("m", "", ""), SavedView("m", "a\nb", ""), SavedView("m", "n" * 81, ""),
+                     SavedView("m", "n", "q" * 2001)):  # fmt: skip
+            self.assertRaises(Problem, views.save, "ada", view)
+        for number in range(MOST):
+            views.save("ada", SavedView("m", f"view {number}", ""))
+        self.assertRaises(Problem, views.save, "ada", MINE)
+        views.save("ada", SavedView("m", "view 1", "changed=1"))
+
+
+class SavedViewsPageTests(BrowserTest):
+    def test_a_view_is_saved_opened_exported_and_removed(self) -> None:
+        send(self.engine.mllp_port, *(admission(f"V{number}", f"P{number}", f"+47{number}") for number in range(3)))
+        page = self.page()
+        page.goto("/messages?source_id=V1&columns=source_id,status&offset=0")
+        page.get_by_label("Name for this view").fill("Only <b>V1</b>")
+        page.get_by_role("button", name="Save this view").click()
+        page.goto("/messages")
+        expect(page.get_by_role("row")).to_have_count(4)
+        page.get_by_role("link", name="Only <b>V1</b>").click()
+        expect(page.get_by_role("row")).to_have_count(2)
+        expect(page.get_by_role("columnheader")).to_have_count(2)
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Export this view as CSV").click()
+        text = Path(download.value.path()).read_text("utf-8-sig")
+        self.assertEqual(text.splitlines()[0], "source_id,status")
+        self.assertEqual([line.split(",")[0] for line in text.splitlines()[1:]], ["V1"])
+        page.get_by_role("button", name="Remove the view Only <b>V1</b>").click()
+        expect(page.get_by_role("link", name="Only <b>V1</b>")).to_have_count(0)
