@@ -44,6 +44,7 @@ _DYNAMIC = (
     "timeline.",
     "subscription.",
     "topic.",
+    "code.",
     "sample.",
     "send.",
 )

@@ -43,6 +43,7 @@
     lineNumbers(), lintGutter(), history(), drawSelection(), highlightActiveLine(), bracketMatching(), fml, syntaxHighlighting(colours), theme, changed,
     EditorView.contentAttributes.of({"aria-label": text.labels[0].innerText}), keymap.of([...defaultKeymap, ...historyKeymap]),
   ]})});
+  view.scrollDOM.tabIndex = 0; // a keyboard can scroll it without writing into it
   form.querySelector("textarea[name=message]").addEventListener("input", () => form.dispatchEvent(new Event("changed")));
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.target.id !== "result") return;
