@@ -80,18 +80,9 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
     parts = HttpParts(
-        stores,
-        maps.installation,
-        maps.folder,
-        mapping,
-        profiles,
-        monitoring,
-        notify,
-        converters,
-        receiver,
-        listeners,
+        stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, receiver, listeners,
         feed,
-    )
+    )  # fmt: skip
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
     stack.push_async_callback(profiles.stop)

@@ -24,7 +24,7 @@
     {tag: tags.function(tags.variableName), color: "var(--accent)"}, {tag: tags.operator, color: "var(--soft)"},
   ]);
   const theme = EditorView.theme({
-    "&.cm-focused": {outline: "3px solid var(--focus)", outlineOffset: "-3px"},
+    "&:focus-within": {outline: "3px solid var(--focus)", outlineOffset: "-3px"},
     "&": {height: "26rem", fontSize: ".875rem", color: "var(--text)", backgroundColor: "var(--card)", border: "1px solid var(--soft)", borderRadius: ".375rem"},
     ".cm-scroller": {fontFamily: "var(--mono)"}, ".cm-gutters": {backgroundColor: "var(--ground)", color: "var(--soft)", border: "0"},
     ".cm-cursor": {borderLeftColor: "var(--text)"}, ".cm-activeLine": {backgroundColor: "transparent"},
