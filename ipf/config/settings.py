@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 from ipf.config.access_settings import AccessSettings
 from ipf.config.audit_settings import AuditSettings
+from ipf.config.broker_settings import BrokerSettings
 from ipf.config.parsers import (
     Listener,
     boolean,
@@ -53,7 +54,7 @@ _NOT_YET = "this version does not offer it yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings, AccessSettings):
+class Settings(AuditSettings, AccessSettings, BrokerSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
     db_url: str | None = variable(

@@ -19,6 +19,7 @@ class Lease:
 
     `last_event_number`: of the newest event at the time of the lease.  `events`: the first due events.  `callers`:
     the grants of all of them limit the notifications: the writers of the Subscription, and the websocket client.
+    `resent`: changes with each `resend`, so that what is sent again is no duplicate of what was sent.
     """
 
     tenant: str
@@ -32,6 +33,7 @@ class Lease:
     last_event_number: int = 0
     events: Sequence[Event] = ()
     callers: Sequence[Caller] = ()
+    resent: int = 0
 
 
 @dataclass(slots=True)
@@ -235,6 +237,9 @@ class Notification:
     `method`, `url`, `headers` (the registered ones) and `body` (None = empty) are the HTTP request of a rest-hook.
     Other channels use `content_type` (of `body`), `kind` (one of the three above), `content` (the maximum content
     level) and `events`.  `timeout_seconds`: the time limit of the subscriber.
+
+    Message brokers use also `key` (notifications with the same key stay in order), `message_id` (the same for each
+    attempt to send the same events; "" without events) and `topic_url` (of a topic Subscription).
     """
 
     method: str
@@ -249,6 +254,9 @@ class Notification:
     content: str = "full-resource"
     events: Sequence[Event] = ()
     timeout_seconds: float | None = None
+    key: str = ""
+    message_id: str = ""
+    topic_url: str = ""
 
 
 AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]
@@ -276,7 +284,8 @@ class Delivered:
     """The result of sending a notification.
 
     `http_status` None: no response; `error` is the reason.  `retry_after`: of the Retry-After header, in seconds.
-    `is_done`: acknowledged over a protocol other than HTTP.
+    `is_done`: acknowledged over a protocol other than HTTP.  `is_refused`: the destination answered over such a
+    protocol and does not take this notification, as with a 4xx; others may go there.
     """
 
     http_status: int | None
@@ -284,6 +293,7 @@ class Delivered:
     error: str | None
     retry_after: float | None = None
     is_done: bool = False
+    is_refused: bool = False
 
     @property
     def succeeded(self) -> bool:

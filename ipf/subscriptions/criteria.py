@@ -130,7 +130,8 @@ def _channel(subscription: Json) -> Iterator[Issue]:
     kind, custom = channel.get("type"), list(values(channel.get("_type"), CHANNEL_TYPE))
     if kind not in CHANNELS or custom:
         text = f"channel type {custom[0] if custom else kind} is not supported; use one of {', '.join(CHANNELS)}"
-        yield Issue(text, "Subscription.channel.type", Category.BUSINESS_RULE)
+        hint = ", for a message broker message with an endpoint such as kafka://host:9092/topic" if custom else ""
+        yield Issue(text + hint, "Subscription.channel.type", Category.BUSINESS_RULE)
     yield from _payload(subscription, channel)
     for name, reason in limits_of(channel)[1]:
         yield Issue(reason, f"Subscription.channel.extension({name})", Category.BUSINESS_RULE)

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
+from ipf.config.brokers import LIBRARIES
 from ipf.fhir.model.json import loads
 from ipf.fhir.xml.writer import to_xml
 from ipf.ports import EVENT, Event, Json, Notification, Terms
+from ipf.subscriptions.guide import topic_url
+from ipf.subscriptions.message_key import key_of, message_id
 from ipf.subscriptions.notification_topic import Form, NotificationContext, bundle, form_of
 from ipf.subscriptions.terms import Payload, payload_of, terms_of
 
@@ -67,10 +70,11 @@ def notification(
     context: NotificationContext,
     tenant: str = "",
     template: NotificationTemplate | None = None,
+    resent: int = 0,
 ) -> Notification:
     """The notification of these events; a handshake or heartbeat has none.  `template`: of the same version.
 
-    A handshake by search is an empty POST to the endpoint: its form has no place for one.
+    A handshake by search is an empty POST to the endpoint: its form has no place for one.  `resent`: see `Lease`.
     """
     template = template or template_of(subscription)
     is_topic, payload = template.terms.is_topic, template.payload
@@ -83,7 +87,7 @@ def notification(
             body = to_xml(loads(body))
         if template.url_prefix is not None:
             method, url = "PUT", f"{template.url_prefix}{events[0].resource_type}/{events[0].id}{template.url_suffix}"
-    return Notification(
+    made = Notification(
         method,
         url,
         headers,
@@ -97,6 +101,11 @@ def notification(
         tuple(events),
         template.terms.timeout_seconds,
     )
+    if template.terms.channel_type in LIBRARIES:
+        made.key = key_of(made.subscription_id, template.terms, events)
+        made.message_id = message_id(made.subscription_id, url, events, resent)
+        made.topic_url = topic_url(subscription) or ""
+    return made
 
 
 def registered_headers(channel: Json) -> list[Header]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from ipf.config.brokers import Broker, MissingLibrary, kind_of, missing_library
 from ipf.errors import Category, Issue
 from ipf.ports import Json
 from ipf.subscriptions.addresses import (
@@ -24,6 +25,7 @@ from ipf.subscriptions.addresses import (
     matches_network,
 )
 from ipf.subscriptions.addresses import is_local as is_local
+from ipf.subscriptions.broker_rules import broker_violations, reserved_header
 
 STRICT, RELAXED, PERMISSIVE = "strict", "relaxed", "permissive"
 
@@ -50,11 +52,14 @@ class ChannelPolicy:
     """The rules of one deployment.
 
     `mode`: strict, relaxed or permissive; any other value means strict.  `allow`: host patterns (`*.example.org`) and
-    networks (`10.1.0.0/16`); when set, no other endpoint is allowed in any mode.
+    networks (`10.1.0.0/16`); when set, no other endpoint is allowed in any mode.  `brokers`: the only message brokers
+    that are allowed, in every mode and whatever `allow` says.
     """
 
     mode: str = STRICT
     allow: tuple[str, ...] = ()
+    brokers: tuple[Broker, ...] = ()
+    missing_library: MissingLibrary = missing_library
 
     def violations(self, subscription: Json) -> list[Issue]:
         """One issue for each rule that the channel violates."""
@@ -62,12 +67,14 @@ class ChannelPolicy:
         if not isinstance(channel, dict):
             return [_issue("a subscription needs a channel", "Subscription.channel")]
         found: list[Issue] = []
-        kind, endpoint = channel.get("type"), channel.get("endpoint")
+        kind, endpoint, headers = channel.get("type"), channel.get("endpoint"), channel.get("header", [])
+        if kind == "message" and kind_of(endpoint) is not None:
+            return [*self._broker(str(endpoint)), *_message_headers(headers)]
         if kind in _HTTP_CHANNELS:
             found += self._endpoint(kind, endpoint)
         elif kind == "email":
             found += self._email(endpoint)
-        found += self._headers(channel.get("header", []), kind in _HTTP_CHANNELS)
+        found += self._headers(headers, kind in _HTTP_CHANNELS)
         return found
 
     def permits(self, host: str, address: str) -> bool:
@@ -91,6 +98,12 @@ class ChannelPolicy:
     @property
     def _is_lenient(self) -> bool:
         return self.mode in (RELAXED, PERMISSIVE)
+
+    def _broker(self, endpoint: str) -> Iterator[Issue]:
+        is_open = self.mode == PERMISSIVE
+        yield from broker_violations(
+            endpoint, self.brokers, self.missing_library, needs_tls=not is_open, needs_credentials=not self._is_lenient
+        )
 
     def _email(self, endpoint: object) -> Iterator[Issue]:
         found = _EMAIL_ADDRESS.fullmatch(unquote(endpoint)) if isinstance(endpoint, str) else None
@@ -125,17 +138,30 @@ class ChannelPolicy:
             yield _issue("the endpoint is the address of a cloud metadata service", _ENDPOINT)
 
     def _headers(self, headers: object, is_http: bool) -> Iterator[Issue]:
-        if not isinstance(headers, list):
-            yield _issue("header must be a list of strings", _HEADER)
-            return
-        names = set()
-        for number, header in enumerate(headers):
-            name, reason = _header_name(header)
-            names.add(name)
-            if reason:
-                yield _issue(reason, f"{_HEADER}[{number}]")
-        if is_http and not self._is_lenient and "authorization" not in names:
+        names: set[str] = set()
+        yield from _header_violations(headers, names)
+        if is_http and isinstance(headers, list) and not self._is_lenient and "authorization" not in names:
             yield _issue("channel.header must hold an Authorization entry", _HEADER)
+
+
+def _header_violations(headers: object, names: set[str]) -> Iterator[Issue]:
+    """The violations of headers; their names in lower case are added to `names`."""
+    if not isinstance(headers, list):
+        yield _issue("header must be a list of strings", _HEADER)
+        return
+    for number, header in enumerate(headers):
+        name, reason = _header_name(header)
+        names.add(name)
+        if reason:
+            yield _issue(reason, f"{_HEADER}[{number}]")
+
+
+def _message_headers(headers: object) -> Iterator[Issue]:
+    """The violations of headers of messages to a broker."""
+    names: set[str] = set()
+    yield from _header_violations(headers, names)
+    for reason in filter(None, map(reserved_header, sorted(names))):
+        yield _issue(reason, _HEADER)
 
 
 def _header_name(header: object) -> tuple[str, str | None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import lru_cache
 
+from ipf.config.brokers import KAFKA, NATS, kind_of
 from ipf.ports import Json, Terms
 from ipf.subscriptions.guide import CONTENTS, HEARTBEAT, MAX_COUNT, TIMEOUT, content_of, topic_url, values
 
@@ -23,7 +24,7 @@ _VERSIONS = {"4.0.1": "4.0", "4.3.0": "4.3"}
 _MOST_EVENTS = 1000
 _LONGEST_TIMEOUT = 300
 _LIMITS = {"backport-max-count": MAX_COUNT, "backport-timeout": TIMEOUT, "backport-heartbeat-period": HEARTBEAT}
-_HANDSHAKE_CHANNELS = frozenset({"rest-hook", "message"})
+_HANDSHAKE_CHANNELS = frozenset({"rest-hook", "message", KAFKA, NATS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,12 @@ def limits_of(channel: Json) -> tuple[dict[str, int], list[tuple[str, str]]]:
     return found, refused
 
 
+def channel_of(channel: Json) -> str:
+    """The channel that sends: `channel.type`, or for a message to a broker the kind of the broker."""
+    kind = str(channel.get("type", ""))
+    return (kind_of(channel.get("endpoint")) or kind) if kind == "message" else kind
+
+
 def follows_guide(subscription: Json) -> bool:
     """Whether the Subscription follows the guide for R4: it names a topic and a content level."""
     return topic_url(subscription) is not None and content_of(subscription) is not None
@@ -91,7 +98,7 @@ def terms_of(subscription: Json) -> Terms:
     channel = subscription.get("channel")
     if not isinstance(channel, dict):
         return Terms("", "")
-    kind, endpoint = str(channel.get("type", "")), str(channel.get("endpoint", ""))
+    kind, endpoint = channel_of(channel), str(channel.get("endpoint", ""))
     is_topic, content = topic_url(subscription) is not None, content_of(subscription)
     if not is_topic or content not in CONTENTS:
         content_level = "full-resource" if payload_of(channel) is not None else "empty"

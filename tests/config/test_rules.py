@@ -171,6 +171,11 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW",),
     ),
     ("maybe", "expected a whole number from 1 to 32", ("SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT",)),
+    (
+        "maybe",
+        "expected URLs such as kafka+tls://user:password@host:9093/fhir.* or nats+tls://host:4222, without spaces",
+        ("IPF_BROKERS",),
+    ),
     ("maybe", "expected smtp://host or smtps://user:password@host?from=address", ("IPF_SMTP_URL",)),
     ("maybe", "expected engine,mapping,fhir: this version does not offer it yet", ("IPF_ROLES",)),
     ("maybe", "expected a number from 0 to 2147483647 seconds", ("IPF_AUTH_SKEW_SECONDS",)),

@@ -41,6 +41,7 @@ class _Cursor:
     heartbeat_at: datetime | None = None
     resend_until: int | None = None
     resume: int = 0
+    resent: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     requests: int = 0
 
@@ -121,7 +122,7 @@ class MemoryDeliveryQueue:
         return Lease(
             state.tenant, rid, state.id, cursor.token, until, self._resource(stream), cursor.attempt_count,
             cursor.failing_since, len(stream.events),
-            events=tuple(_next(stream, cursor, FIRST_EVENTS)) if cursor.leased else (),
+            events=tuple(_next(stream, cursor, FIRST_EVENTS)) if cursor.leased else (), resent=cursor.resent,
         )  # fmt: skip
 
     def _resource(self, stream: Stream) -> Json:
@@ -245,6 +246,7 @@ class MemoryDeliveryQueue:
             cursor.resend_until, cursor.resume = last, cursor.delivered
         cursor.delivered = min(cursor.delivered, first - 1)
         cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
+        cursor.resent = cursor.token
         if cursor.resend_until is None:
             return len(found[1].events) - cursor.delivered
         return cursor.resend_until - cursor.delivered + len(found[1].events) - cursor.resume

@@ -195,7 +195,7 @@ def _repository(settings: Settings, stores: OpenedStores, access: Access) -> Rep
         stores.matcher,
         now,
         PostgresHistories(stores.fhir_database),
-        ChannelPolicy(settings.channel_security, settings.endpoint_allow),
+        ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers),
         software_version=__version__,
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,

@@ -51,7 +51,7 @@ def start_notifications(settings: Settings, stores: OpenedStores, reactor: Any, 
     """Start activation, delivery and websockets."""
     compose, authorization = _composer(settings, stores)
     authorization_filter = authorization.authorization_filter if authorization is not None else None
-    channels = open_notification_channels(settings, stores, reactor)
+    channels = open_notification_channels(settings, stores, reactor, stack)
     _start_activation(settings, stores, channels, compose, reactor, stack)
     _start_delivery(settings, stores, channels, compose, authorization_filter, reactor, stack)
     sockets = WebsocketNotifier(
@@ -82,10 +82,12 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
     return authorization, authorization
 
 
-def open_notification_channels(settings: Settings, stores: OpenedStores, reactor: Any) -> Channels:
-    """The channels by type."""
-    policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow)
-    channels = open_channels(settings, reactor, settings.base_url, policy.permits)
+def open_notification_channels(
+    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+) -> Channels:
+    """The channels by type, closed with the stack."""
+    policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers)
+    channels = open_channels(settings, reactor, settings.base_url, policy.permits, stack.callback)
     if stores.spans is None:
         return channels
     return {name: TracedChannel(channel, name, stores.spans) for name, channel in channels.items()}

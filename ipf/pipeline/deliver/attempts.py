@@ -117,10 +117,11 @@ def reason_of(delivered: Delivered) -> str | None:
 def retry_delay_seconds(backoff: Backoff, failures: int, delivered: Delivered, chance: float = 0.0) -> float:
     """Seconds to wait after failure number `failures`, reduced at random by up to `JITTER`, so that the budget holds.
 
-    A 4xx waits as long as after two more failures (specification, "FHIR Subscription status").  Retry-After is the
-    minimum wait, up to `MAX_RETRY_AFTER_SECONDS`.
+    A refusal (4xx) waits as long as after two more failures (specification, "FHIR Subscription status").  Retry-After
+    is the minimum wait, up to `MAX_RETRY_AFTER_SECONDS`.
     """
     status = delivered.http_status or 0
-    steps = failures + 2 if 400 <= status < 500 and status not in (408, 425, 429) else failures
+    is_refused = delivered.is_refused or (400 <= status < 500 and status not in (408, 425, 429))
+    steps = failures + 2 if is_refused else failures
     least = min(delivered.retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
     return max(backoff.delay_ms(steps) / 1000 * (1 - JITTER * chance), least * (1 + JITTER * chance))

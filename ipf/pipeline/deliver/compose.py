@@ -6,7 +6,9 @@ Source: decisions section 6; https://hl7.org/fhir/R5/subscriptiontopic.html (not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from ipf.config.brokers import LIBRARIES
 from ipf.ports import (
     EVENT,
     HANDSHAKE,
@@ -47,10 +49,19 @@ class Composer:
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`."""
-        includes = None
-        if self._template(lease).terms.is_topic:
+        includes, terms = None, self._template(lease).terms
+        if terms.is_topic:
             includes = await included_resources(lease, events, self._store, self._matcher, self._base_url)
+        if terms.channel_type in LIBRARIES:
+            events = [await self._with_last_body(lease.tenant, event) for event in events]
         return self._notification(lease, EVENT, events, includes)
+
+    async def _with_last_body(self, tenant: str, event: Event) -> Event:
+        """A deletion with the version before it, which says whose resource it was."""
+        if event.body or event.last_body or event.version_id < 2:
+            return event
+        last = await self._store.read_version(tenant, event.resource_type, event.id, event.version_id - 1)
+        return event if last is None else replace(event, last_body=last.body)
 
     async def heartbeat(self, lease: Lease) -> Notification:
         """See `ports.Compose.heartbeat`."""
@@ -73,7 +84,7 @@ class Composer:
         context = NotificationContext(
             self._base_url, self._clock(), total, kind, content, template.form, includes or {}
         )
-        return notification(lease.resource, events, context, lease.tenant, template)
+        return notification(lease.resource, events, context, lease.tenant, template, lease.resent)
 
     def _template(self, lease: Lease) -> NotificationTemplate:
         """The template of the leased Subscription, cached per version."""

@@ -109,7 +109,7 @@ class Destinations:
 
     def _count_outcome(self, destination: Destination, delivered: Delivered, reason: str | None) -> None:
         status = delivered.http_status
-        if delivered.succeeded or (status is not None and status < 500):
+        if delivered.succeeded or delivered.is_refused or (status is not None and status < 500):
             destination.failures, destination.open_seconds = 0, 0.0
             return
         destination.failures += 1

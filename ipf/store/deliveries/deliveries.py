@@ -51,7 +51,7 @@ _LEASED = f"""leased AS (
     RETURNING s.*
 )
 SELECT p.name, s.rid, s.id, s.lease_token, s.lease_until, CASE WHEN coalesce(n.n, 1) = 1 THEN v.body END,
-       s.attempt_count, s.failing_since, s.last_event_number,
+       s.attempt_count, s.failing_since, s.last_event_number, s.resend_token,
        n.event_number, n.resource_type, n.id, n.version_id, n.occurred_at, n.correlation_id, n.body, n.method
 FROM leased s JOIN partitions p ON p.id = s.partition_id
 JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
@@ -278,10 +278,10 @@ class PostgresDeliveryQueue(Reports, WebsocketEvents, Lifecycle):
         leases = []
         for rid, group in groupby(rows, key=itemgetter(1)):
             found = list(group)
-            tenant, _, id_, token, until, body, attempts, failing_since, last, *_ = found[0]
-            events = tuple(event_of(row[9:]) for row in found if row[9] is not None)
-            resource = self._resource(rid, body)
-            leases.append(Lease(tenant, rid, id_, token, until, resource, attempts, failing_since, last, events=events))
+            tenant, _, id_, token, until, body, attempts, failing_since, last, resent, *_ = found[0]
+            events = tuple(event_of(row[10:]) for row in found if row[10] is not None)
+            row = tenant, rid, id_, token, until, self._resource(rid, body), attempts, failing_since, last
+            leases.append(Lease(*row, events=events, resent=resent))
         return leases
 
     def _resource(self, rid: int, body: str) -> Json:

@@ -55,6 +55,7 @@ SET delivered_number = least(s.delivered_number, $3 - 1),
     resend_until = CASE WHEN s.resend_until IS NOT NULL THEN greatest(s.resend_until, $4)
                         WHEN $4 < s.delivered_number THEN $4 END,
     resume_number = CASE WHEN s.resend_until IS NULL THEN s.delivered_number ELSE s.resume_number END,
+    resend_token = s.lease_token + 1,
     lease_token = s.lease_token + 1, lease_until = NULL, leased_by = NULL, ready_at = now()
 FROM partitions p
 WHERE p.id = s.partition_id AND p.name = $1 AND s.id = $2 AND s.status = 'active' AND s.channel_type <> 'websocket'

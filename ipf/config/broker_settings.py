@@ -1,0 +1,24 @@
+"""The settings of message brokers that Subscriptions may name.
+
+Source: docs/subscriptions.md, "Message brokers".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipf.config.brokers import Broker, brokers
+from ipf.config.variables import variable
+
+
+@dataclass(frozen=True)  # only one base of Settings may have slots
+class BrokerSettings:
+    """The brokers with their credentials."""
+
+    brokers: tuple[Broker, ...] = variable(
+        "IPF_BROKERS",
+        brokers,
+        (),
+        "brokers of subscriptions: kafka+tls://user:password@host:9093/topics, nats+tls://host:4222; unset: none",
+        secret=True,
+    )
