@@ -30,7 +30,9 @@ NESTED = {
 }
 """Modules with a repetition within a repetition, and why a text can be read in one way only."""
 MADE = {
+    "ipf.console.masking.answers": "the admin paths of a table of the module itself",
     "ipf.fhir.fhirpath.lexer": "the three quotation marks",
+    "ipf.fhir.model.erased_references": "a beginning of the module itself, or the base URL, escaped",
     "ipf.fhir.model.json": "three beginnings of a number",
     "ipf.fhir.structure.primitives": "the patterns that R4 defines for its primitive types",
     "ipf.hl7.segments": "the field separator of a message, escaped: one character",

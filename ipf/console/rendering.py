@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from ipf.console.static import StaticFiles
 from ipf.console.texts import texts
+from ipf.fhir.model.json import indented
 
 
 class Renderer:
@@ -37,6 +38,7 @@ class Renderer:
             "sparkline": sparkline,
             "place": place,
             "shortened": shortened,
+            "indented": indented_text,
         }
         self._environment.globals["static"] = static.url
 
@@ -129,3 +131,8 @@ def sparkline(counts: Sequence[int], width: int = 120, height: int = 24) -> Mark
 def number(value: object) -> str:
     """A count with thin spaces between groups of three digits."""
     return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else "–" if value is None else str(value)
+
+
+def indented_text(value: Any) -> str:
+    """JSON for reading, with every decimal as it was sent."""
+    return indented(value).decode()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.rendering import place, shortened, sparkline
+from ipf.console.rendering import indented_text, place, shortened, sparkline
+from ipf.fhir.model.json import loads
 
 
 class PlaceTests(TestCase):
@@ -33,3 +34,8 @@ class SparklineTests(TestCase):
             ]
             self.assertEqual(len(points), len(counts))
             self.assertTrue(all(0 <= x <= 100 and 0 <= y <= 20 for x, y in points), counts)
+
+
+class IndentedTests(TestCase):
+    def test_decimals_stay_as_they_were_sent(self) -> None:
+        self.assertEqual(indented_text(loads(b'{"value":1.10}')).split(), ["{", '"value":', "1.10", "}"])

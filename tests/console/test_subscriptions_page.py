@@ -49,7 +49,7 @@ class SubscriptionsPageTests(BrowserTest):
         expect(page.locator("#tested")).to_contain_text("The endpoint acknowledged (200")
 
     def test_events_show_how_they_were_delivered(self) -> None:
-        self.wait(lambda: self.delivered(4))
+        self.wait(lambda: self.delivered(3))
         page = self.page()
         page.goto("/subscriptions")
         page.get_by_role("row", name="Patient?").click()

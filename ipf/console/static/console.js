@@ -25,6 +25,8 @@
   document.addEventListener("htmx:configRequest", (event) => {
     event.detail.headers["X-CSRF-Token"] = document.querySelector("meta[name=csrf]").content;
   });
+  const failed = (event) => { document.getElementById("failed").hidden = event.type === "htmx:beforeRequest"; };
+  for (const name of ["htmx:responseError", "htmx:sendError", "htmx:beforeRequest"]) document.addEventListener(name, failed);
   if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 3000);
   document.addEventListener("click", (event) => {
     for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;

@@ -83,7 +83,7 @@ class ErasureAdmin:
         """Add the paths to the application (`klein_app.Routes`)."""
 
         @app.route("/patients/<id_>/forget", methods=["POST"])
-        async def forgotten(web: IRequest, id_: str) -> bytes:
+        async def patient_forgotten(web: IRequest, id_: str) -> bytes:
             return await run(web, lambda request: forget(self, id_, request))
 
         @app.route("/erasures", methods=["GET"])

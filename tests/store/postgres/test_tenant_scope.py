@@ -21,6 +21,7 @@ ALL_TENANTS = {
     "reindex_clear_index_text": "definitions of the default tenant count for all",
     "reindex_clear_index_date": "the same",
     "reindex_clear_index_quantity": "the same",
+    "export_versions": "versions by rid, which `export_places` found within the tenant",
     "export_expire": "expired jobs, of any tenant",
     "delivery_lease": "the delivery stage serves all; a lease carries its tenant",
     "delivery_heartbeats": "the same",

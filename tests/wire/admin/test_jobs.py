@@ -20,9 +20,11 @@ from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import audit_export, audit_views
+from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
 from ipf.wire.admin import unread as admin_unread
+from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
 from ipf.wire.admin.effects import effects_status
 from ipf.wire.admin.erasure import ErasureAdmin
@@ -335,7 +337,7 @@ class OpenApiTest(TestCase):
             audit_views.routes(), admin_profiles.routes(fake, fake),
             admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
-            ErasureAdmin(fake, fake, fake, ""),
+            ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {
@@ -345,6 +347,8 @@ class OpenApiTest(TestCase):
         }
         said = {(path, method) for path, operations in DOCUMENT["paths"].items() for method in operations}
         self.assertEqual(said, found)
+        endpoints = [rule.endpoint for rule in served.iter_rules()]  # of one name, Klein would call the last for all
+        self.assertEqual({name for name in endpoints if endpoints.count(name) > 1}, set())
 
     def test_the_document_names_refusals(self) -> None:
         """Every operation lists the common error responses."""
