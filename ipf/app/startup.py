@@ -38,6 +38,7 @@ from ipf.app.stages.notifications import start_notifications
 from ipf.app.stages.recovery import start_recovery
 from ipf.app.stages.topic_failures import start_topic_failures
 from ipf.app.stages.validation import resource_checks
+from ipf.config.brokers import missing_library
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
@@ -114,6 +115,8 @@ def warn_about_security(settings: Settings) -> None:
         log.warn("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is permissive: notifications may be sent without TLS")
     if settings.multitenancy == "enabled" and not settings.row_security:
         log.warn("SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY is false: only queries separate tenants")
+    for reason in filter(None, map(missing_library, sorted({one.kind for one in settings.brokers}))):
+        log.warn("IPF_BROKERS: {reason}", reason=reason)
     if settings.secret_key is None:
         log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 

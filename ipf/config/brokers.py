@@ -4,7 +4,7 @@ A broker is a URL: `kafka://` or `nats://`, with `+tls` for TLS.  It has one or 
 slash patterns of the topics (Kafka) or subjects (NATS) that Subscriptions may name; without patterns they may name any:
 
     kafka+tls://user:password@broker1:9093,broker2:9093/fhir.*?sasl=scram-sha-512&ca=/etc/ipf/kafka.pem
-    nats+tls://broker:4222/fhir.*?credentials=/etc/ipf/nats.creds
+    nats+tls://token@broker:4222/fhir.*?ca=/etc/ipf/nats.pem
 
 An endpoint is `kafka://broker1:9093/fhir.patients` or `nats://broker:4222/fhir.patients`: some of the hosts, no secret.
 
@@ -28,7 +28,8 @@ LIBRARIES = {KAFKA: "confluent_kafka", NATS: "nats"}
 
 _PORTS = {KAFKA: 9092, NATS: 4222}
 _SASL = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
-_OPTIONS = {KAFKA: {"sasl", "ca", "certificate", "key"}, NATS: {"credentials", "ca", "certificate", "key"}}
+_FILES = {"ca", "certificate", "key"}
+_OPTIONS = {KAFKA: {"sasl", *_FILES}, NATS: _FILES}
 _HOST = re.compile(r"([A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -41,7 +42,7 @@ MissingLibrary = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker of the operator.  `patterns`: of topics or subjects; none: any.  The last four are paths of files."""
+    """A broker of the operator.  `patterns`: of topics or subjects; none: any.  The last three are paths of files."""
 
     kind: str
     hosts: tuple[Host, ...]
@@ -53,7 +54,6 @@ class Broker:
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
-    credentials: str | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Broker:
     @property
     def authenticates(self) -> bool:
         """Whether this server proves to the broker who it is."""
-        return any((self.user, self.certificate, self.credentials))
+        return bool(self.user or self.certificate)
 
     def allows(self, target: str) -> bool:
         """Whether Subscriptions may name this topic or subject."""
@@ -113,7 +113,7 @@ def _broker(url: str) -> Broker:
     sasl = _SASL.get(options.pop("sasl", "plain"))
     if sasl is None:
         raise ValueError(f"sasl must be one of {', '.join(_SASL)}")
-    if not tls and options.keys() & {"ca", "certificate", "key"}:
+    if not tls and options.keys() & _FILES:
         raise ValueError(f"ca, certificate and key need {kind}+tls")
     if ("certificate" in options) != ("key" in options):
         raise ValueError("certificate and key are given together or not at all")

@@ -127,6 +127,16 @@ class KafkaServer(BrokerProcess):
         found = admin.list_topics(name, timeout=PATIENCE).topics[name].partitions
         return len(found) == partitions and all(one.leader >= 0 for one in found.values())
 
+    def count(self, topic: str) -> int:
+        """The number of messages of a topic."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+            marks = [consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=PATIENCE) for one in partitions]
+            return sum(last - first for first, last in marks)
+        finally:
+            consumer.close()
+
     def stored(self, topic: str) -> list[Any]:
         """All messages of a topic, partition by partition, in their order."""
         group = {"group.id": "tests", "enable.auto.commit": False}

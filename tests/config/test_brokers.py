@@ -23,10 +23,10 @@ class BrokerTests(TestCase):
                 ),
             ),
             (
-                "nats+tls://[::1]:4223?certificate=/c.pem&key=/k.pem nats://token@b?credentials=/ipf.creds",
+                "nats+tls://[::1]:4223?certificate=/c.pem&key=/k.pem nats://token@b",
                 (
                     Broker("nats", (("[::1]", 4223),), True, certificate="/c.pem", key="/k.pem"),
-                    Broker("nats", (("b", 4222),), user="token", credentials="/ipf.creds"),
+                    Broker("nats", (("b", 4222),), user="token"),
                 ),
             ),
         ):  # fmt: skip
@@ -46,7 +46,7 @@ class BrokerTests(TestCase):
             ("kafka://user@one", "expected user:password, or neither"),
             ("nats://:hidden@one", "expected user:password, or neither"),
             ("kafka://one?credentials=/x", "the options of kafka are ca, certificate, key, sasl"),
-            ("nats://one?sasl=plain", "the options of nats are ca, certificate, credentials, key"),
+            ("nats://one?sasl=plain", "the options of nats are ca, certificate, key"),
             ("nats://one?ca=", "the options of nats"),
             ("kafka://u:hidden@one?sasl=gssapi", "sasl must be one of plain, scram-sha-256, scram-sha-512"),
             ("kafka://one?ca=/x", "ca, certificate and key need kafka+tls"),

@@ -93,7 +93,7 @@ class NatsPublisher:
     # -- in the thread of the loop
 
     async def _publish(self, message: BrokerMessage) -> None:
-        from nats.errors import MaxPayloadError
+        from nats.errors import Error, MaxPayloadError
         from nats.js.errors import APIError, NoStreamResponseError
 
         headers = dict(message.headers)
@@ -116,6 +116,8 @@ class NatsPublisher:
         except APIError as refused:
             is_refused = 400 <= (refused.code or 0) < 500
             raise BrokerFailure(f"NATS: {refused.code} {refused.description}", is_refused=is_refused) from None
+        except (Error, OSError) as failed:
+            raise BrokerFailure(f"NATS: {_text(failed)}") from None
         finally:
             sending.cancel()
         self._reason = None
@@ -186,8 +188,6 @@ def _client(broker: Broker) -> Client:
 
 
 def _credentials(broker: Broker) -> dict[str, Any]:
-    if broker.credentials is not None:
-        return {"user_credentials": broker.credentials}
     if broker.password is None:
         return {"token": broker.user} if broker.user is not None else {}
     return {"user": broker.user, "password": broker.password}

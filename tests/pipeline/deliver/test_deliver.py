@@ -550,6 +550,13 @@ class DestinationsTests(TestCase):
             self.destinations.release("far", Delivered(None, 1, "x"), "x")
         self.assertEqual(self.successResultOf(self.acquire()).seconds, 30.0)
 
+    def test_a_refusal_opens_no_circuit(self) -> None:
+        """A broker that refuses one topic or message takes others, as a server that answers 4xx does."""
+        for _ in range(20):
+            self.assertIsNone(self.successResultOf(self.acquire()))
+            self.destinations.release("far", Delivered(None, 1, "unknown topic", is_refused=True), "unknown topic")
+        self.assertIsNone(self.successResultOf(self.acquire()))
+
 
 class DelayTests(TestCase):
     def test_delays(self) -> None:
@@ -570,6 +577,8 @@ class DelayTests(TestCase):
         ):
             delivered = Delivered(status, 1, None, retry_after)
             self.assertEqual(retry_delay_seconds(backoff, failures, delivered), seconds, (failures, status))
+        self.assertEqual(retry_delay_seconds(backoff, 1, Delivered(None, 1, "x", is_refused=True)), 4.0)
+        self.assertEqual(retry_delay_seconds(backoff, 1, Delivered(None, 1, "x")), 1.0)
         plain, asked = Delivered(500, 1, None), Delivered(429, 1, None, 10.0)
         self.assertEqual(retry_delay_seconds(backoff, 1, plain, 1.0), 0.75)
         self.assertEqual(retry_delay_seconds(backoff, 1, asked, 1.0), 12.5)
