@@ -100,7 +100,7 @@ class NatsPublisher:
         if message.id:
             headers[MESSAGE_ID] = message.id
         client, lost = await self._connected()
-        stream = client.jetstream(timeout=self._timeout_seconds)
+        stream = client.jetstream(timeout=self._timeout_seconds + _CLOSING_SECONDS)  # the channel's limit comes first
         sending = asyncio.ensure_future(stream.publish(message.target, message.value, headers=headers))
         try:
             waiting: set[asyncio.Future[Any]] = {sending, lost}
