@@ -20,7 +20,7 @@ from tests.test_architecture import modules
 FUNCTIONS = frozenset(("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 NESTED = {
     "ipf.cli.sending": "an operator's own files; each repetition begins with another character",
-    "ipf.config.brokers": "an operator's own settings; each repetition begins with a point, or has 253 characters at most",
+    "ipf.config.brokers": "an operator's own settings; each repetition begins with a point, or is short",
     "ipf.fhir.fhirpath.lexer": "each alternative begins with another character; nothing follows the repetition",
     "ipf.fhir.fhirpath.units": "each alternative begins with another character; a unit has at most 200 characters",
     "ipf.fhir.validation.primitives": "each number of an OID begins with a point",

@@ -13,6 +13,7 @@ from twisted.web.resource import IResource
 
 from ipf.console import account, live
 from ipf.console.backend import decoded
+from ipf.console.compression import packed
 from ipf.console.live import Listener
 from ipf.console.pages import (
     browse,
@@ -101,7 +102,10 @@ def _area(console: Console, routes: Sequence[Route]) -> IResource:
     for number, route in enumerate(routes):
 
         def handle(web: IRequest, _route: Route = route, **parts: Any) -> Deferred[bytes]:
-            return _serve(web, lambda request: answer(console, _route, request, parts))
+            async def page(request: Request) -> Answer:
+                return packed(request, await answer(console, _route, request, parts))
+
+            return _serve(web, page)
 
         app.route(route.path, methods=[route.method], endpoint=f"page-{number}")(handle)
     return app.resource()

@@ -15,7 +15,7 @@ from pathlib import Path
 from ipf.console.trace import Field, Segment, segments_of
 from ipf.hl7.escape import Separators, separators_of, unescape
 
-MOST = 300
+MOST = 100
 """Segments of one page."""
 _DELIMITERS = frozenset(("MSH", "FHS", "BHS"))
 _LITERAL = 2  # MSH-1 and MSH-2 are the separators themselves

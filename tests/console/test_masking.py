@@ -42,7 +42,7 @@ class MaskingTests(PeopleTest):
         expect(page.get_by_text("Patient data is masked for your role.")).to_be_visible()
         message, patient = "/messages/1", f"/browse/Patient/{id}"
         for url, shows in [
-            (message, "***"), (f"{message}?tab=raw", "PID|1||***"), (f"{message}?tab=trace", "***"),
+            (message, "***"), (f"{message}?tab=raw", "PID|1||***"), (f"{message}/trace", "***"),
             (f"{message}?tab=effects", id), ("/messages", "M77"), (patient, "***"), (f"{patient}?tab=json", "***"),
             (f"{patient}?tab=history", "***"), (f"{patient}?tab=timeline", ""), ("/browse?type=Patient", id),
             ("/workbench?message=1", "***"), ("/audit", ""), ("/conflicts", ""),

@@ -30,8 +30,6 @@ async def message(view: View) -> Answer:
         values |= {"effects": effects, "moments": timeline(found, effects), "groups": tree, "other_events": others}
     elif tab == "replay" and view.may(Role.OPERATOR):
         values |= await _replayed(view, id)
-    elif tab == "trace":
-        values |= await _trace(view, id, found["raw_message"])
     return view.page("message.html", **values)
 
 
@@ -43,12 +41,16 @@ def _fields(view: View, raw: str) -> dict[str, Any]:
     return {"segments": segments, "total": total, "start": start, "most": MOST}
 
 
-async def _trace(view: View, id: int, raw: str) -> dict[str, Any]:
+async def trace(view: View) -> Answer:
+    """`GET /messages/{id}/trace`: a part of the page, fetched after it: the trace of a long message takes a second."""
+    id = view.parts["id"]
+    found = await view.get(f"/admin/messages/{id}")
     try:
-        trace = await view.get(f"/admin/messages/{id}/trace")
-        return {"trace": trace, "both": trace_view(raw, trace), "reason": ""}
+        made = await view.get(f"/admin/messages/{id}/trace")
     except BackendRefused as refused:  # no map, or the map fails: the reason is what the operator wants
-        return {"trace": None, "reason": str(refused)}
+        return view.page("message_trace.html", message=found, trace=None, reason=str(refused))
+    both = trace_view(found["raw_message"], made)
+    return view.page("message_trace.html", message=found, trace=made, both=both, reason="")
 
 
 async def _replayed(view: View, id: int) -> dict[str, Any]:
@@ -87,6 +89,7 @@ async def retry(view: View) -> Answer:
 
 ROUTES = (
     Route("GET", "/<int:id>", Role.VIEWER, message),
+    Route("GET", "/<int:id>/trace", Role.VIEWER, trace),
     Route("POST", "/<int:id>/retry", Role.OPERATOR, retry),
     Route("POST", "/<int:id>/replay", Role.OPERATOR, replay),
     Route("GET", "/<int:id>/discard", Role.ADMIN, ask_discard),

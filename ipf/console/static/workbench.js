@@ -47,7 +47,6 @@
   form.querySelector("textarea[name=message]").addEventListener("input", () => form.dispatchEvent(new Event("changed")));
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.target.id !== "result") return;
-    window.ipfTrace();
     const mistake = event.target.querySelector("[data-mistake]"), found = [];
     const number = Number(mistake && mistake.dataset.line);
     if (number && mistake.dataset.file === "candidate.fml" && number <= view.state.doc.lines) {
