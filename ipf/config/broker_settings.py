@@ -19,6 +19,6 @@ class BrokerSettings:
         "IPF_BROKERS",
         brokers,
         (),
-        "brokers of subscriptions: kafka+tls://user:password@host:9093/topics, nats+tls://host:4222; unset: none",
+        "brokers of subscriptions: kafka+tls://user:password@host/topics, nats+tls://host, amqp+tls://host",
         secret=True,
     )

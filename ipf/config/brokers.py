@@ -1,10 +1,12 @@
 """Message brokers: those that the operator names in `IPF_BROKERS`, and endpoints of Subscriptions that use one.
 
-A broker is a URL: `kafka://` or `nats://`, with `+tls` for TLS.  It has one or more hosts, credentials, and behind the
-slash patterns of the topics (Kafka) or subjects (NATS) that Subscriptions may name; without patterns they may name any:
+A broker is a URL: `kafka://`, `nats://` or `amqp://`, with `+tls` for TLS.  It has one or more hosts, credentials, and
+behind the slash patterns of the topics (Kafka), subjects (NATS) or routing keys (AMQP) that Subscriptions may name;
+without patterns they may name any:
 
     kafka+tls://user:password@broker1:9093,broker2:9093/fhir.*?sasl=scram-sha-512&ca=/etc/ipf/kafka.pem
     nats+tls://token@broker:4222/fhir.*?ca=/etc/ipf/nats.pem
+    amqp+tls://user:password@broker:5671/fhir.*?vhost=/hospital&exchange=fhir
 
 An endpoint is `kafka://broker1:9093/fhir.patients` or `nats://broker:4222/fhir.patients`: some of the hosts, no secret.
 
@@ -22,17 +24,19 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-KAFKA, NATS = "kafka", "nats"
-LIBRARIES = {KAFKA: "confluent_kafka", NATS: "nats"}
+KAFKA, NATS, AMQP = "kafka", "nats", "amqp"
+LIBRARIES = {KAFKA: "confluent_kafka", NATS: "nats", AMQP: "pika"}
 """The client library of each kind, installed as the extra of the same name."""
 
-_PORTS = {KAFKA: 9092, NATS: 4222}
+_PORTS = {KAFKA: 9092, NATS: 4222, AMQP: 5672}
+_TARGETS = {KAFKA: "topic", NATS: "subject", AMQP: "routing-key"}
 _SASL = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
 _FILES = {"ca", "certificate", "key"}
-_OPTIONS = {KAFKA: {"sasl", *_FILES}, NATS: _FILES}
+_OPTIONS = {KAFKA: {"sasl", *_FILES}, NATS: _FILES, AMQP: {"exchange", "vhost", *_FILES}}
 _HOST = re.compile(r"([A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LONGEST_TARGET = 255
 _EXPECTED = "expected URLs such as kafka+tls://user:password@host:9093/fhir.* or nats+tls://host:4222, without spaces"
 
 Host = tuple[str, int]
@@ -42,7 +46,11 @@ MissingLibrary = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker of the operator.  `patterns`: of topics or subjects; none: any.  The last three are paths of files."""
+    """A broker of the operator.  `patterns`: of topics or subjects; none: any.
+
+    `ca`, `certificate`, `key`: paths of files.  `vhost`, `exchange`: of AMQP; "": the default exchange, where a routing
+    key is the name of a queue.
+    """
 
     kind: str
     hosts: tuple[Host, ...]
@@ -54,6 +62,8 @@ class Broker:
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
+    vhost: str = "/"
+    exchange: str = ""
 
     @property
     def name(self) -> str:
@@ -142,7 +152,7 @@ def _split(url: str) -> SplitResult:
 
 
 def kind_of(endpoint: object) -> str | None:
-    """`kafka` or `nats` when the endpoint has that scheme, in any case; None for every other endpoint."""
+    """`kafka`, `nats` or `amqp` when the endpoint has that scheme, in any case; None for every other endpoint."""
     scheme = endpoint.partition(":")[0].lower() if isinstance(endpoint, str) and ":" in endpoint else ""
     kind = scheme.removesuffix("+tls")
     return kind if kind in LIBRARIES else None
@@ -152,7 +162,7 @@ def kind_of(endpoint: object) -> str | None:
 def endpoint_of(text: str) -> Endpoint:
     """The endpoint of a Subscription.  ValueError with the rule that it breaks."""
     kind = kind_of(text)
-    what = "topic" if kind == KAFKA else "subject"
+    what = _TARGETS.get(str(kind), "")
     form = f"the endpoint must be {kind}://host:port/{what}, without credentials, query or fragment"
     try:
         parts = urlsplit(text)
@@ -167,9 +177,10 @@ def endpoint_of(text: str) -> Endpoint:
 
 
 def _check_target(kind: str, target: str) -> None:
-    if kind == NATS:
-        if not _SUBJECT.fullmatch(target):
-            raise ValueError("a subject has words of letters, digits, hyphens and underscores, separated by dots")
+    if kind != KAFKA:
+        if not _SUBJECT.fullmatch(target) or len(target) > _LONGEST_TARGET:
+            what = _TARGETS[kind].replace("-", " ")
+            raise ValueError(f"a {what} has words of letters, digits, hyphens and underscores, separated by dots")
     elif not _TOPIC.fullmatch(target) or target in (".", ".."):
         raise ValueError("a topic has 1 to 249 letters, digits, dots, hyphens and underscores")
     elif target.startswith("__"):

@@ -1,4 +1,4 @@
-"""Rules for Subscriptions that name a message broker: `channel.type` message, endpoint `kafka://...` or `nats://...`.
+"""Rules for Subscriptions that name a message broker: `channel.type` message, endpoint `kafka:`, `nats:` or `amqp:`.
 
 Only a broker that the operator names in `IPF_BROKERS` is connected to, with the operator's credentials: a broker tells
 its clients which further hosts to connect to, so it has to be trusted.  A Subscription says host and topic, no secret.
@@ -53,7 +53,7 @@ def reserved_header(name: str) -> str | None:
 
 
 def _target(endpoint: Endpoint) -> str:
-    return "topic" if endpoint.kind == "kafka" else "subject"
+    return {"kafka": "topic", "nats": "subject"}.get(endpoint.kind, "routing key")
 
 
 def _issue(text: str) -> Issue:

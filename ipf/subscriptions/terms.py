@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import lru_cache
 
-from ipf.config.brokers import KAFKA, NATS, kind_of
+from ipf.config.brokers import LIBRARIES, kind_of
 from ipf.ports import Json, Terms
 from ipf.subscriptions.guide import CONTENTS, HEARTBEAT, MAX_COUNT, TIMEOUT, content_of, topic_url, values
 
@@ -24,7 +24,7 @@ _VERSIONS = {"4.0.1": "4.0", "4.3.0": "4.3"}
 _MOST_EVENTS = 1000
 _LONGEST_TIMEOUT = 300
 _LIMITS = {"backport-max-count": MAX_COUNT, "backport-timeout": TIMEOUT, "backport-heartbeat-period": HEARTBEAT}
-_HANDSHAKE_CHANNELS = frozenset({"rest-hook", "message", KAFKA, NATS})
+_HANDSHAKE_CHANNELS = frozenset({"rest-hook", "message", *LIBRARIES})
 
 
 @dataclass(frozen=True, slots=True)

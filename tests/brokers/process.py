@@ -8,12 +8,15 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from tests.waiting import PATIENCE
 
 
-def tasks_of(pid: int) -> list[Path]:
-    """The threads of a process."""
-    return list(Path(f"/proc/{pid}/task").iterdir())
+def is_paused(pid: int) -> bool:
+    """Whether every thread of a process is stopped."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 class BrokerProcess:
@@ -31,6 +34,10 @@ class BrokerProcess:
         """What is run."""
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str] | None:
+        """Its environment; None: that of the tests."""
+        return None
+
     async def start(self) -> None:
         """Start it and wait until its port accepts connections."""
         self._launch()
@@ -43,7 +50,9 @@ class BrokerProcess:
 
     def _launch(self) -> None:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment()
+            )
 
     async def _accepts(self) -> bool:
         try:
@@ -53,25 +62,28 @@ class BrokerProcess:
         writer.close()
         return True
 
+    def _signal(self, number: int) -> list[psutil.Process]:
+        """Send a signal to the process and what it started: some are started by a script.  Whoever got it."""
+        assert self._process is not None
+        parent = psutil.Process(self._process.pid)
+        family = [parent, *parent.children(recursive=True)]
+        for one in family:
+            one.send_signal(number)
+        return family
+
     def kill(self) -> None:
         """kill -9, and its end."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
+            psutil.wait_procs(self._signal(signal.SIGKILL)[1:], PATIENCE)
             self._process.wait()
 
     async def pause(self) -> None:
         """It keeps its connections and answers nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        paused = self._signal(signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE):
-            while not self._is_paused(self._process.pid):
+            while not all(is_paused(one.pid) for one in paused):
                 await asyncio.sleep(0.01)
-
-    def _is_paused(self, pid: int) -> bool:
-        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks_of(pid)]
-        return all(state == "T" for state in states)
 
     def go_on(self) -> None:
         """The end of a pause."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)

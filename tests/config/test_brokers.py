@@ -23,6 +23,12 @@ class BrokerTests(TestCase):
                 ),
             ),
             (
+                "amqp+tls://ipf:pw@one:5671/fhir.*?vhost=/north&exchange=fhir",
+                (
+                    Broker("amqp", (("one", 5671),), True, ("fhir.*",), "ipf", "pw", vhost="/north", exchange="fhir"),
+                ),
+            ),
+            (
                 "nats+tls://[::1]:4223?certificate=/c.pem&key=/k.pem nats://token@b",
                 (
                     Broker("nats", (("[::1]", 4223),), True, certificate="/c.pem", key="/k.pem"),
@@ -48,6 +54,8 @@ class BrokerTests(TestCase):
             ("kafka://one?credentials=/x", "the options of kafka are ca, certificate, key, sasl"),
             ("nats://one?sasl=plain", "the options of nats are ca, certificate, key"),
             ("nats://one?ca=", "the options of nats"),
+            ("amqp://token@one", "expected user:password, or neither"),
+            ("amqp://one?queue=x", "the options of amqp are ca, certificate, exchange, key, vhost"),
             ("kafka://u:hidden@one?sasl=gssapi", "sasl must be one of plain, scram-sha-256, scram-sha-512"),
             ("kafka://one?ca=/x", "ca, certificate and key need kafka+tls"),
             ("kafka+tls://one?key=/x", "certificate and key are given together or not at all"),
@@ -103,12 +111,15 @@ class EndpointTests(TestCase):
             ("nats://one/a.*", "a subject has words"),
             ("nats://one/$JS.API.STREAM.DELETE.FHIR", "a subject has words"),
             ("nats://one/a>", "a subject has words"),
+            ("amqp://one/a b", "a routing key has words"),
+            ("amqp://one/" + "a" * 256, "a routing key has words"),
+            ("amqp://one/vhost/queue", "a routing key has words"),
         ):
             self.assertIn(rule, str(self.assertRaises(ValueError, endpoint_of, text)), text)
 
     def test_kinds(self) -> None:
         for text, kind in (
-            ("kafka://x/y", "kafka"), ("NATS://x/y", "nats"), ("nats+tls://x/y", "nats"),
+            ("kafka://x/y", "kafka"), ("NATS://x/y", "nats"), ("nats+tls://x/y", "nats"), ("amqp://x/y", "amqp"),
             ("https://kafka/y", None), ("kafka", None), (None, None), (5, None),
         ):  # fmt: skip
             self.assertEqual(kind_of(text), kind, text)

@@ -16,6 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.brokers.kafka_server import MISSING, KafkaServer, installed
 from tests.brokers.nats_server import NatsServer
+from tests.brokers.rabbitmq_server import RabbitServer
 from tests.event_loop import run
 from tests.faults.scenario import Scenario, scratch
 from tests.waiting import PATIENCE
@@ -111,6 +112,35 @@ class NatsKillTests(TestCase):
                 self.assertEqual(bodies, [patient for _, patient in wanted])
         finally:
             server.kill()
+            shutil.rmtree(folder, True)
+
+
+class AmqpKillTests(TestCase):
+    def test_kills(self) -> None:
+        run(self._kills(), seconds=1200)
+
+    async def _kills(self) -> None:
+        folder = scratch()
+        server, queue = RabbitServer(folder / "rabbitmq"), "fhir.observations"
+        try:
+            await server.start()
+            await server.add_queue(queue)
+            async with Scenario(IPF_BROKERS=f"amqp://guest:guest@127.0.0.1:{server.port}", **QUICK) as scenario:
+                await subscribe(scenario, f"amqp://127.0.0.1:{server.port}/{queue}")
+                await write(scenario)
+
+                async def restart() -> None:
+                    server.kill()
+                    await server.start()
+
+                await kill_while_sending(scenario, restart, lambda: server.count(queue))
+                wanted = expected(scenario)
+                self.assertEqual(len(wanted), EVENTS)
+                headers = [properties.headers for properties, _ in await server.stored(queue)]
+                found = dict.fromkeys((one["X-Ipf-Event-Number"], one["X-Ipf-Key"]) for one in headers)
+                self.assertEqual(list(found), wanted, "in order of number, behind repetitions")
+        finally:
+            server.end()
             shutil.rmtree(folder, True)
 
 

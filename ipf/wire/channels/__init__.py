@@ -9,10 +9,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ipf.config.brokers import KAFKA, NATS, Broker
+from ipf.config.brokers import AMQP, KAFKA, NATS, Broker
 from ipf.config.settings import Settings
 from ipf.ports import Channel, Channels
 from ipf.security.vault import Vault
+from ipf.wire.channels.amqp import AmqpPublisher
 from ipf.wire.channels.brokers import BrokerChannel, Publisher
 from ipf.wire.channels.email import Email, MailServer
 from ipf.wire.channels.kafka import KafkaPublisher
@@ -66,8 +67,11 @@ def _broker_channels(
     def to_nats(broker: Broker) -> Publisher:
         return NatsPublisher(broker, seconds, loop)
 
+    def to_amqp(broker: Broker) -> Publisher:
+        return AmqpPublisher(broker, seconds, reactor)
+
     found: dict[str, Channel] = {}
-    for kind, open_publisher in {KAFKA: to_kafka, NATS: to_nats}.items():
+    for kind, open_publisher in {KAFKA: to_kafka, NATS: to_nats, AMQP: to_amqp}.items():
         own = [one for one in settings.brokers if one.kind == kind]
         channel = BrokerChannel(kind, own, open_publisher, seconds, reactor)
         at_stop(channel.close)

@@ -1,8 +1,9 @@
 """Channels to message brokers: one notification in, one message with key and headers out, an acknowledgement back.
 
-The parts that Kafka and NATS share.  A publisher (`kafka.py`, `nats.py`) holds the connection to one broker and is made
-at the first message to it.  A message is delivered when the broker has acknowledged that it is stored.  No failure of a
-broker raises: it becomes `Delivered.error`, whose text holds nothing of the message and no secret.
+The parts that Kafka, NATS and AMQP share.  A publisher (`kafka.py`, `nats.py`, `amqp.py`) holds the connection to one
+broker and is made at the first message to it.  A message is delivered when the broker has acknowledged that it is
+stored.  No failure of a broker raises: it becomes `Delivered.error`, whose text holds nothing of the message and no
+secret.
 
 The value is the body of the notification, empty without one (never null, which deletes from compacted topics).
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from ipf.config.brokers import Broker
 from ipf.wire.channels.brokers import BrokerFailure, BrokerMessage
+from ipf.wire.channels.opening import Opening
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -40,8 +40,8 @@ class KafkaPublisher:
         self._broker = broker
         self._timeout_seconds = timeout_seconds
         self._reactor = reactor
-        self._producer: Producer | None = None
-        self._waiting: list[Deferred[Producer]] = []
+        self._opening: Opening[Producer] = Opening(self._open)
+        self._broken: list[Producer] = []
         self._reason: str | None = None
         self._is_closed = threading.Event()
 
@@ -51,7 +51,7 @@ class KafkaPublisher:
 
     async def publish(self, message: BrokerMessage) -> None:
         """See `Publisher.publish`."""
-        producer = self._producer or await self._opened()
+        producer = await self._opening.get()
         from confluent_kafka import KafkaException
 
         stored: Deferred[None] = Deferred()
@@ -72,25 +72,13 @@ class KafkaPublisher:
         """See `Publisher.close`."""
         self._is_closed.set()
 
-    async def _opened(self) -> Producer:
-        """The producer, made once, in a thread: reading certificates and loading the library take time."""
-        waiting: Deferred[Producer] = Deferred()
-        self._waiting.append(waiting)
-        if len(self._waiting) == 1:
-            deferToThread(self._open).addBoth(self._on_opened)
-        return await waiting
+    async def _open(self) -> Producer:
+        """A producer, made in a thread: reading certificates and loading the library take time."""
+        producer: Producer = await deferToThread(self._make)
+        threading.Thread(target=self._take_reports, args=(producer,), name="ipf-kafka", daemon=True).start()
+        return producer
 
-    def _on_opened(self, result: Any) -> None:
-        """Messages that waited for the producer go on, in the order in which they came and before any other."""
-        waiting, self._waiting = self._waiting, []
-        if not isinstance(result, Failure):
-            self._producer = result
-            threading.Thread(target=self._take_reports, args=(result,), name="ipf-kafka", daemon=True).start()
-        for one in waiting:
-            if not one.called:  # else its time limit came first
-                one.callback(result)
-
-    def _open(self) -> Producer:
+    def _make(self) -> Producer:
         from confluent_kafka import KafkaException, Producer
 
         try:
@@ -100,7 +88,7 @@ class KafkaPublisher:
 
     def _take_reports(self, producer: Producer) -> None:
         """Take the reports of one producer until it is replaced or closed.  Runs in a thread of its own."""
-        while not self._is_closed.is_set() and (self._producer is producer or len(producer)):
+        while not self._is_closed.is_set() and (producer not in self._broken or len(producer)):
             producer.poll(POLL_SECONDS)
         producer.purge()
         producer.poll(0)
@@ -109,7 +97,13 @@ class KafkaPublisher:
         """librdkafka: a connection failed, or the producer is of no more use.  Runs in the thread above."""
         self._reason = _text(error)
         if error.fatal():
-            self._producer = None  # the next message gets another
+            self._reactor.callFromThread(self._replace)
+
+    def _replace(self) -> None:
+        """The next message gets another producer."""
+        if self._opening.value is not None:
+            self._broken.append(self._opening.value)
+            self._opening.drop(self._opening.value)
 
     def _settle(self, stored: Deferred[None], error: KafkaError | None) -> None:
         if stored.called:
@@ -122,7 +116,7 @@ class KafkaPublisher:
 
 
 def configuration(broker: Broker, timeout_seconds: float, on_error: Any) -> dict[str, Any]:
-    """The settings of a producer."""
+    """The settings of a producer.  Its partitioner is that of Kafka's Java clients: equal keys, equal partitions."""
     milliseconds = max(int(timeout_seconds * 1000), 1)
     found: dict[str, Any] = {
         "bootstrap.servers": ",".join(broker.servers),
@@ -130,6 +124,7 @@ def configuration(broker: Broker, timeout_seconds: float, on_error: Any) -> dict
         "acks": "all",
         "enable.idempotence": True,
         "linger.ms": 0,
+        "partitioner": "murmur2_random",
         "message.max.bytes": LARGEST_MESSAGE,
         "message.timeout.ms": milliseconds,
         "request.timeout.ms": milliseconds,

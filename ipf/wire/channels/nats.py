@@ -5,7 +5,7 @@ nothing and is a refusal.  `Nats-Msg-Id` lets the stream drop repetitions of a m
 message whose acknowledgement was lost is stored once.
 
 nats-py needs asyncio: one thread runs its loop for all brokers.  A connection is not repaired but replaced by the next
-message, so nothing that was given up is sent later.
+message, so what waited in a lost connection is not sent later.
 
 Source: https://docs.nats.io/nats-concepts/jetstream; https://nats-io.github.io/nats.py/
 """

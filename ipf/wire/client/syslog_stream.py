@@ -24,13 +24,13 @@ from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectionDone, ConnectionLost, VerifyError
 from twisted.internet.interfaces import IHandshakeListener, IPushProducer
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS, trustRootFromCertificates
 from twisted.internet.task import deferLater
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ipf.ports.audit_feed import LogStream, StreamLost
+from ipf.wire.client.client_tls import client_tls
 from ipf.wire.client.failures import TimeLimitExceeded, describe
 from ipf.wire.client.http_client import within
 
@@ -53,15 +53,7 @@ class SyslogServer:
 
     def tls_options(self) -> Any:
         """How Twisted connects.  OSError or ValueError: a file cannot be read."""
-        trusted = None
-        if self.ca is not None:
-            marker = b"-----END CERTIFICATE-----"
-            parts = [one + marker for one in self.ca.read_bytes().split(marker)[:-1]]
-            trusted = trustRootFromCertificates([Certificate.loadPEM(one) for one in parts])
-        own = None
-        if self.certificate is not None and self.key is not None:
-            own = PrivateCertificate.loadPEM(self.key.read_bytes() + b"\n" + self.certificate.read_bytes())
-        return optionsForClientTLS(self.host, trusted, own)
+        return client_tls(self.host, self.ca, self.certificate, self.key)
 
 
 @implementer(IPushProducer, IHandshakeListener)
