@@ -43,7 +43,9 @@ class DecisionPagesTests(BrowserTest):
 
     def test_a_conflict_shows_where_candidates_differ_and_is_answered(self) -> None:
         page = self.page()
-        page.goto("/conflicts")
+        page.goto("/messages?source_id=AMB-0")
+        page.locator("tbody a").first.click()
+        page.get_by_role("link", name="Decide it here").click()
         page.locator("tbody a").first.click()
         row = page.get_by_role("row", name="Born")
         expect(row.locator("td.differs")).to_have_count(2)

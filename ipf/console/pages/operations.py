@@ -37,7 +37,7 @@ CONFLICTS = ListPage(
     (Column("id", Kind.NUMBER), Column("kind"), Column("resource_type"), Column("candidates", Kind.LIST),
      Column("status", Kind.STATUS), Column("what_to_do", Kind.LONG)),
     (Filter("status", ("open", "answered", "closed"), first=True), Filter("source_system", first=True),
-     Filter("resource_type"), Filter("tenant")),
+     Filter("resource_type"), Filter("message_id"), Filter("tenant")),
     row="/conflicts/{id}",
 )  # fmt: skip
 AUDIT = ListPage(

@@ -2,10 +2,13 @@
 "use strict";
 (() => {
   const full = new Intl.DateTimeFormat(document.documentElement.lang, {dateStyle: "medium", timeStyle: "medium"});
+  const short = new Intl.DateTimeFormat(document.documentElement.lang, {month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit"});
+  const year = new Date().getFullYear();
+  const form = (time, at) => (time.closest("td") && at.getFullYear() === year ? short : full).format(at); // tables are narrow
   const show = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
-      if (!Number.isNaN(at.getTime())) time.textContent = full.format(at);
+      if (!Number.isNaN(at.getTime())) time.textContent = form(time, at);
     }
   };
   window.ipfTimes = show;

@@ -5,16 +5,18 @@
   const colour = (name) => style.getPropertyValue(name).trim();
   const rows = [...document.querySelectorAll("#buckets tbody tr")];
   const names = [...document.querySelectorAll("#buckets thead th")].map((one) => one.textContent);
-  const colours = [colour("--info"), colour("--info"), colour("--warn"), colour("--bad"), colour("--good")];
+  const colours = ["--info", "--info", "--warn", "--bad", "--good"];
   const data = [rows.map((row) => Date.parse(row.dataset.at) / 1000)];
   for (let column = 1; column < names.length; column++) data.push(rows.map((row) => Number(row.cells[column].textContent)));
   const box = document.getElementById("chart");
-  const axis = {stroke: colour("--soft"), grid: {stroke: colour("--line"), width: 1}, ticks: {stroke: colour("--line")}};
+  const soft = () => colour("--soft"), line = () => colour("--line"); // functions: the colours of day and night
+  const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {stroke: line}};
   const options = {
     width: box.clientWidth - 24, height: 220, axes: [axis, {...axis, size: 60}], scales: {y: {range: (_, low, high) => [0, Math.max(1, high * 1.1)]}},
-    series: [{}, ...names.slice(1).map((label, number) => ({label, stroke: colours[number], width: 2, points: {show: rows.length < 3}}))],
+    series: [{}, ...names.slice(1).map((label, number) => ({label, stroke: () => colour(colours[number]), width: 2, points: {show: rows.length < 3}}))],
   };
   const chart = new uPlot(options, data, box);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => chart.redraw());
   new ResizeObserver(() => chart.setSize({width: box.clientWidth - 24, height: 220})).observe(box);
 
   const down = document.getElementById("down"), parts = document.getElementById("parts");

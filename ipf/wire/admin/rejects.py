@@ -60,7 +60,7 @@ def config(settings: Settings, given: Collection[str]) -> Answer:
 def _setting(row: Variable, value: Any, given: Collection[str]) -> dict[str, Any]:
     return {
         "name": row.name,
-        "value": MASK if row.secret and value is not None else _shown(value),
+        "value": MASK if row.secret and value else _shown(value),
         "secret": row.secret,
         "defaulted": not any(name in given for name in (row.name, row.name + "_FILE")),
         "meaning": row.meaning,
