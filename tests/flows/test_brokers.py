@@ -49,9 +49,10 @@ class Flow:
         await self.ask("POST", "/fhir/SubscriptionTopic", topic)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.service.stop)
+    async def __aexit__(self, *exc: object) -> None:
+        status = await asyncio.to_thread(self.service.stop)
         shutil.rmtree(self.folder, True)
+        assert status == 0 or exc[0], f"it ended with {status}"
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         """Wait until `holds`, which may block, says something true; what it said."""
@@ -122,6 +123,10 @@ class NatsFlowTests(TestCase):
     def test_a_dead_broker(self) -> None:
         """Others are served meanwhile; the budget ends in `error`; afterwards everything comes, in order."""
         run(self._dead())
+
+    def test_a_broker_that_does_not_answer(self) -> None:
+        """Twenty subscriptions wait for it, and a web hook gets each event at once."""
+        run(self._silent())
 
     async def _nats(self) -> None:
         folder = scratch()
@@ -227,6 +232,35 @@ class NatsFlowTests(TestCase):
                 await flow.ask("PUT", f"/fhir/Subscription/{id}", failed)
                 stored = await in_stream(server, 31)
                 self.assertEqual(numbers(stored, "fhir.a"), [str(number) for number in range(1, 32)])
+        finally:
+            sink.close()
+            server.kill()
+            shutil.rmtree(folder, True)
+
+    async def _silent(self) -> None:
+        folder = scratch()
+        server = NatsServer(folder / "nats")
+        sink = Sink()
+        try:
+            await server.start()
+            await server.add_stream("FHIR", "fhir.>")
+            limits = {"SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS": "20000"}
+            async with Flow(f"nats://127.0.0.1:{server.port}", **limits) as flow:
+                for number in range(20):
+                    await flow.subscribe(f"nats://127.0.0.1:{server.port}/fhir.s{number}")
+                await flow.subscribe(await sink.start(), kind="rest-hook", payload="application/fhir+json")
+                await server.pause()
+                for number in range(30):
+                    await flow.observe(f"o{number}")
+                    await flow.until(lambda expected=number + 1: len(sink.times) >= expected)
+                waiting = (await flow.ask("GET", "/admin/subscriptions/health"))["items"]
+                delivered = [one["delivery_success_count"] for one in waiting if one["channel_type"] == "message"]
+                self.assertEqual(delivered, [0] * 20)
+                server.go_on()
+                stored = await in_stream(server, 600)
+                for number in range(20):
+                    found = numbers(stored, f"fhir.s{number}")
+                    self.assertEqual(found, [str(event) for event in range(1, 31)], number)
         finally:
             sink.close()
             server.kill()
