@@ -48,8 +48,13 @@ async def profiles(api: Api, output: Output, reload: bool) -> bool:
 
 def _row(item: Mapping[str, Any]) -> list[Any]:
     profile = item["profile"]
-    types = ", ".join(mapping["messageType"] for mapping in item["mappings"])
+    types = ", ".join(_type(mapping) for mapping in item["mappings"])
     return [item["file"], profile["id"], profile["version"], profile["vendor"]["name"], types, _sources(item["ingest"])]
+
+
+def _type(item: Mapping[str, Any]) -> str:
+    """The type of a mapping or case."""
+    return str(item["messageType"] or item["sourceType"])
 
 
 def _sources(ingest: list[dict[str, Any]]) -> str:
@@ -71,8 +76,10 @@ async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool
             "profile": profile.get("id"), "version": profile.get("version"), "valid": found["valid"],
             "cases": f"{tests['passed']} passed, {tests['failed']} failed",
         })  # fmt: skip
+        for one in found.get("ingest", ()):  # a service of an older version says nothing of them
+            output.say(f"ingest {one['id']} ({one['type']}): {'served' if one['served'] else one['reason']}")
         columns = ("case", "message type", "result", "")
-        rows = [(one["path"], one["messageType"], "ok" if one["passed"] else "failed", one.get("message"))
+        rows = [(one["path"], _type(one), "ok" if one["passed"] else "failed", one.get("message"))
                 for one in tests["cases"]]  # fmt: skip
         if rows:
             output.table(columns, rows)

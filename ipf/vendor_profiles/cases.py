@@ -1,10 +1,12 @@
 """Regression cases of a profile: a message, and its expected result.
 
 `tests/name.hl7` is the message.  The expectation is `name.json`, the expected resources, or `name.error`, a text that
-the error must contain (blank: any error).
+the error must contain (blank: any error).  In the other layout a case is a folder with `input.hl7` and `expected.json`
+or `expected.error`; the input of a source that sends no HL7 v2 is `input.json`.
 
 A comparison covers the members of the expectation only: other members may be present, `null` requires that a member is
-absent, and lists are compared in any order.  `total` of a Bundle is the expected number of resources.
+absent, and lists are compared in any order.  `total` of a Bundle is the expected number of resources.  A member whose
+value is `<placeholder...>` (the other layout, for ids) is not compared.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.charset import DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.header import missing_part, scan_header
 from ipf.mapping.library.maps import Library
+from ipf.mapping.library.mapset import transform
 from ipf.ports import Claimed, Json
+from ipf.vendor_profiles.manifest import MappingItem
 from ipf.vendor_profiles.quirks import control_id, fallback_charset, normalized
 
 SUFFIX = ".hl7"
+JSON_INPUT = "input.json"
 _EXCERPT = 300
+_PLACEHOLDER = "<placeholder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Case:
     """Result of one case; `message`: the reason of a failure."""
 
     path: str
-    message_type: str
+    item: MappingItem
     passed: bool
     message: str = ""
 
@@ -39,10 +45,32 @@ class Case:
         """As the admin API shows it."""
         return {
             "path": self.path,
-            "messageType": self.message_type.replace("_", "^", 1),
+            **self.item.named_type(),
             "passed": self.passed,
             "message": self.message or None,
         }
+
+
+def case_files(name: str, item: MappingItem, files: Mapping[str, bytes]) -> list[str]:
+    """The inputs of an entry of `tests`: itself, or those of a folder; empty when there are none."""
+    if name in files:
+        return [name]
+    folder, suffix = f"{name.rstrip('/')}/", JSON_INPUT if item.is_source_type else SUFFIX
+    return sorted(path for path in files if path.startswith(folder) and path.endswith(suffix))
+
+
+def is_input(path: str) -> bool:
+    """Whether a file of an archive is the input of a case."""
+    return path.startswith("tests/") and (path.endswith((SUFFIX, f"/{JSON_INPUT}")))
+
+
+def expectations(path: str, files: Mapping[str, bytes]) -> tuple[bytes | None, bytes | None]:
+    """The expected resources and the expected error of an input; None: there is no such file."""
+    stem = path.rpartition(".")[0]
+    beside = f"{path.rpartition('/')[0]}/expected"
+    stems = (beside,) if path.endswith(f"/{JSON_INPUT}") else (stem, beside) if stem.endswith("/input") else (stem,)
+    found = [(files.get(f"{one}.json"), files.get(f"{one}.error")) for one in stems]
+    return next((one for one in found if one != (None, None)), (None, None))
 
 
 class Refused(Exception):
@@ -50,29 +78,51 @@ class Refused(Exception):
 
 
 def run_case(
-    path: str, message_type: str, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
+    path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
 ) -> Case:
-    """Run one case: receive, apply quirks, and map its message."""
-    stem = path.removesuffix(SUFFIX)
-    wanted, reason = files.get(f"{stem}.json"), files.get(f"{stem}.error")
-    if (wanted is None) == (reason is None):
-        return Case(path, message_type, False, f"needs either {stem}.json or {stem}.error")
+    """Run one case: receive, apply quirks, and map its message; or map its JSON."""
+    wanted, reason = expectations(path, files)
+    stem = path.rpartition(".")[0]
+    without = (wanted, reason) == (None, None) and stem.endswith("/input")
+    if (wanted is None) == (reason is None) and not without:
+        return Case(path, item, False, f"needs either {stem}.json or {stem}.error")
     try:
-        bundle = _mapped(files[path], message_type, library, quirks)
+        bundle = _bundle(path, item, files, library, quirks)
     except Refused as refused:
         if reason is None:
-            return Case(path, message_type, False, str(refused))
+            return Case(path, item, False, str(refused))
         text = reason.decode("utf-8", "replace").strip()
         if text.lower() in str(refused).lower():
-            return Case(path, message_type, True)
-        return Case(path, message_type, False, f"expected the error {text!r}, but it is: {refused}")
+            return Case(path, item, True)
+        return Case(path, item, False, f"expected the error {text!r}, but it is: {refused}")
+    if without:
+        return Case(path, item, True, "without an expectation: the map takes it, its result is not compared")
     if wanted is None:
-        return Case(path, message_type, False, "expected an error, but the message was mapped")
+        return Case(path, item, False, "expected an error, but the message was mapped")
     try:
         difference = compare(loads(wanted), bundle)
     except Problem as problem:
-        difference = f"{stem}.json cannot be read: {problem}"
-    return Case(path, message_type, not difference, difference)
+        difference = f"the expectation cannot be read: {problem}"
+    return Case(path, item, not difference, difference)
+
+
+def _bundle(
+    path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
+) -> Json:
+    if item.is_source_type:
+        return _mapped_json(files[path], item.message_type, library)
+    return _mapped(files[path], item.message_type, library, quirks)
+
+
+def _mapped_json(content: bytes, source_type: str, library: Library) -> Json:
+    """The result of a JSON source as a Bundle.  Raises Refused."""
+    try:
+        made = transform(library.program_for(source_type), loads(content)).target
+    except Problem as problem:
+        raise Refused(f"not mapped: {problem}") from problem
+    except Exception as error:  # an internal error fails the case, not the process
+        raise Refused(f"not mapped: unexpected {type(error).__name__}") from error
+    return made if made.get("resourceType") == "Bundle" else {"resourceType": "Bundle", "entry": [{"resource": made}]}
 
 
 def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[str, str]) -> Json:
@@ -140,6 +190,7 @@ def matches(wanted: Any, found: Any) -> bool:
         return isinstance(found, dict) and all(
             name not in found if value is None else name in found and matches(value, found[name])
             for name, value in wanted.items()
+            if not (isinstance(value, str) and value.startswith(_PLACEHOLDER))
         )
     if isinstance(wanted, list):
         return isinstance(found, list) and all_matched(wanted, found)

@@ -8,7 +8,7 @@ from ipf.errors import Problem
 from ipf.mapping.language.lexer import FmlError
 from ipf.ports import Json
 
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "information"
 MOST = 200
 
 
@@ -16,7 +16,8 @@ MOST = 200
 class Finding:
     """`path`: file in the archive, "" = the archive.  `pointer`: JSON pointer into the manifest, or `line:column`.
 
-    `line`: line of the file; 0 = unknown.  An error prevents that the profile is used, a warning does not.
+    `line`: line of the file; 0 = unknown.  An error prevents that the profile is used; a warning or a note (severity
+    `information`: something was read in another notation) does not.
     """
 
     path: str
@@ -57,6 +58,10 @@ class Findings:
     def warning(self, path: str, pointer: str, message: str, line: int = 0) -> None:
         """Add a warning."""
         self._add(Finding(path, pointer, message, WARNING, line))
+
+    def note(self, path: str, pointer: str, message: str, line: int = 0) -> None:
+        """Add a note."""
+        self._add(Finding(path, pointer, message, NOTE, line))
 
     def _add(self, finding: Finding) -> None:
         if len(self.items) < MOST:

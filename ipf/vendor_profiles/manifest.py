@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ipf.ports import DEFAULT_TENANT
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
+from ipf.vendor_profiles.layout import in_contract_layout
 from ipf.vendor_profiles.quirks import KNOWN
 from ipf.vendor_profiles.source_fields import (
     LISTENER,
@@ -28,11 +29,15 @@ from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar, Sequence, texts
 
 SCHEMA_VERSION = 1
 MLLP = "hl7v2-mllp"
-NOT_SUPPORTED = frozenset({"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api"})
+NOT_SUPPORTED = frozenset(
+    {"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api", "athena-native-rest"}
+)
 LONGEST_MANIFEST = 64 * 1024
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TYPE = re.compile(r"([A-Z][A-Z0-9]{2})[\^_]([A-Z0-9]{3})(?:[\^_][A-Z0-9_]+)?")
+_SOURCE_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
+_REST_FIELD = re.compile(r"(?:query|response-header|body)\..+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TENANT = re.compile(r"[\w.-]{1,64}")
 _TOP = ("profile", "ingest", "mappings", "quirks", "audit")
@@ -64,14 +69,33 @@ class Ingest:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """Whether messages arrive through an ingest item.  `reason`: why not; empty when they do."""
+
+    id: str
+    type: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MappingItem:
-    """The map of one message type (`ADT_A04`), and its regression cases."""
+    """The map of one message type (`ADT_A04`), and its regression cases.
+
+    `is_source_type`: the type is that of a source that sends no HL7 v2 (`sourceType`), and the cases are JSON.
+    """
 
     message_type: str
     map: str
     tests: tuple[str, ...]
     pointer: str
     line: int
+    is_source_type: bool = False
+
+    def named_type(self) -> dict[str, str | None]:
+        """Its type as `messageType` or `sourceType`; the other is None."""
+        if self.is_source_type:
+            return {"messageType": None, "sourceType": self.message_type}
+        return {"messageType": self.message_type.replace("_", "^", 1), "sourceType": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +118,7 @@ class Manifest:
     mappings: tuple[MappingItem, ...]
     quirks: dict[str, str]
     audit: Audit
+    served: tuple[Served, ...] = ()
 
 
 def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
@@ -103,9 +128,10 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
         return None
     from ipf.vendor_profiles.yaml_reader import read_yaml  # on demand: few installations have profiles
 
-    root = read_yaml(content, MANIFEST, findings)
-    if root is None:
+    tree = read_yaml(content, MANIFEST, findings)
+    if tree is None:
         return None
+    root = in_contract_layout(tree, findings)
     reader = _Parser(findings)
     top = reader.mapping(root)
     if top is None:
@@ -115,15 +141,17 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     if profile_json is None:
         return None
     reader.known(profile_json, ("id", "version", "schemaVersion", "vendor"))
+    ingest, served = _ingest(reader, top)
     return Manifest(
         reader.matching(reader.required(profile_json, "id"), _ID, "letters, digits and . _ -, up to 64"),
         reader.text(reader.required(profile_json, "version")),
         _schema_version(reader, profile_json),
         _vendor(reader, profile_json),
-        _ingest(reader, top),
+        ingest,
         _mappings(reader, top),
         _quirks(reader, top),
         _audit(reader, top),
+        served,
     )
 
 
@@ -217,8 +245,8 @@ def _vendor(reader: _Parser, profile_json: Mapping) -> Vendor:
     )
 
 
-def _ingest(reader: _Parser, top: Mapping) -> tuple[Ingest, ...]:
-    found, ids = [], set()
+def _ingest(reader: _Parser, top: Mapping) -> tuple[tuple[Ingest, ...], tuple[Served, ...]]:
+    found, served, ids = [], [], set()
     for node in reader.mappings(top.items.get("ingest")):
         name = reader.matching(reader.required(node, "id"), _ID, "letters, digits and . _ -, up to 64")
         if name in ids:
@@ -228,11 +256,14 @@ def _ingest(reader: _Parser, top: Mapping) -> tuple[Ingest, ...]:
         text = reader.text(kind)
         if text == MLLP:
             found.append(_mllp(reader, node, name))
+            served.append(Served(name, text))
         elif kind is not None and text in NOT_SUPPORTED:
-            reader.warning(kind, f"{text} is not served by this version: nothing is fetched for this item")
+            reason = f"{text} is not served by this version: nothing is fetched for this item"
+            reader.warning(kind, reason)
+            served.append(Served(name, text, reason))
         elif kind is not None and text:
             reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *sorted(NOT_SUPPORTED)))}")
-    return tuple(found)
+    return tuple(found), tuple(served)
 
 
 def _mllp(reader: _Parser, node: Mapping, name: str) -> Ingest:
@@ -267,22 +298,32 @@ def _port(reader: _Parser, node: Node | None) -> int | None:
 def _mappings(reader: _Parser, top: Mapping) -> tuple[MappingItem, ...]:
     found: dict[str, MappingItem] = {}
     for node in reader.mappings(top.items.get("mappings")):
-        reader.known(node, ("messageType", "map", "tests"))
-        kind = reader.required(node, "messageType")
-        matched = _TYPE.fullmatch(reader.text(kind))
+        reader.known(node, ("messageType", "sourceType", "map", "tests"))
         path = reader.required(node, "map")
-        if kind is None or matched is None:
-            if kind is not None:
-                reader.error(kind, "must be a message type such as ADT^A04")
+        kind, name, is_source_type = _mapped_type(reader, node)
+        if kind is None or not name:
             continue
-        name = f"{matched[1]}_{matched[2]}"
         if name in found:
             reader.error(kind, f"there are two maps for {name}")
         tests = reader.texts(node.items.get("tests"))
         if not tests:
             reader.warning(node, "has no regression cases")
-        found[name] = MappingItem(name, reader.text(path), tests, node.pointer, node.line)
+        found[name] = MappingItem(name, reader.text(path), tests, node.pointer, node.line, is_source_type)
     return tuple(found.values())
+
+
+def _mapped_type(reader: _Parser, node: Mapping) -> tuple[Node | None, str, bool]:
+    """The node of `messageType` or `sourceType`, and the type; empty after an error."""
+    source = node.items.get("sourceType")
+    if source is not None and "messageType" in node.items:
+        reader.error(source, "either messageType or sourceType is stated")
+    if source is not None:
+        return source, reader.matching(source, _SOURCE_TYPE, "letters, digits and . _ -, up to 64"), True
+    kind = reader.required(node, "messageType")
+    matched = _TYPE.fullmatch(reader.text(kind))
+    if kind is not None and matched is None:
+        reader.error(kind, "must be a message type such as ADT^A04")
+    return kind, "" if matched is None else f"{matched[1]}_{matched[2]}", False
 
 
 def _quirks(reader: _Parser, top: Mapping) -> dict[str, str]:
@@ -313,8 +354,11 @@ def _audit(reader: _Parser, top: Mapping) -> Audit:
         ((name, value),) = one.items.items()
         if not _NAME.fullmatch(name) or name in enrichments:
             reader.error(value, "the name is there twice" if name in enrichments else "this name cannot be used")
-        field = source_field(reader.text(value))
-        if field is None:
+        text = reader.text(value)
+        field = source_field(text)
+        if field is None and _REST_FIELD.fullmatch(text):
+            reader.warning(value, f"{text} is no field of a message: it is not in the audit record")
+        elif field is None:
             reader.error(value, "must be a source field such as PV1-3.4")
         elif not may_be_audited(field):
             reader.error(value, "may not be written into the audit trail: it may say who a person is, or a result")

@@ -20,10 +20,11 @@ from ipf.ports import Claimed, Json
 from ipf.ports.mapping import Origin
 from ipf.security.audit import clean
 from ipf.vendor_profiles.archive import MANIFEST, Archive, read_archive
-from ipf.vendor_profiles.cases import SUFFIX, Case, run_case
+from ipf.vendor_profiles.cases import Case, case_files, expectations, is_input, run_case
 from ipf.vendor_profiles.findings import Finding, Findings
 from ipf.vendor_profiles.manifest import Manifest, read_manifest
-from ipf.vendor_profiles.quirks import edits_for, normalized
+from ipf.vendor_profiles.map_names import with_names_of_ipf
+from ipf.vendor_profiles.quirks import normalized
 
 _LONGEST_DETAIL = 200
 
@@ -44,7 +45,7 @@ class Profile:
     def apply(self, message: Claimed) -> ProfiledMessage:
         """Apply the quirks to a message, and collect its audit details."""
         quirks, audit = self.manifest.quirks, self.manifest.audit
-        read = normalized(message, quirks) if edits_for(quirks) else message
+        read = normalized(message, quirks)
         origin = None
         if audit.agent_system or audit.enrichments:
             parsed = Message.parse(read.raw, read.charset or None)
@@ -68,6 +69,7 @@ class Validation:
         return {
             "valid": self.profile is not None,
             "profile": profile_json(self.manifest) if self.manifest is not None else None,
+            "ingest": served(self.manifest) if self.manifest is not None else [],
             "mappings": mappings(self.manifest, self.profile) if self.manifest is not None else [],
             "tests": {
                 "passed": len(self.cases) - failed,
@@ -94,11 +96,19 @@ def profile_json(manifest: Manifest) -> Json:
     }
 
 
+def served(manifest: Manifest) -> list[Json]:
+    """Whether each ingest item is served; `reason`: why not."""
+    return [
+        {"id": item.id, "type": item.type, "served": not item.reason, "reason": item.reason or None}
+        for item in manifest.served
+    ]
+
+
 def mappings(manifest: Manifest, profile: Profile | None) -> list[Json]:
     """The map of each message type; `url` null: it does not compile."""
     return [
         {
-            "messageType": item.message_type.replace("_", "^", 1),
+            **item.named_type(),
             "map": item.map,
             "url": profile.library.map_url(item.message_type) if profile is not None else None,
             "tests": list(item.tests),
@@ -176,10 +186,12 @@ def _read_map(
         elif not path.endswith((".fml", ".map")):
             findings.warning(path, "", "is neither a map (.fml, .map) nor a resource (.json), and is ignored")
             return
-        made = read_map(content, path)
+        made, renamed = with_names_of_ipf(read_map(content, path))
     except Problem as problem:
         findings.problem(path, problem)
         return
+    if renamed:
+        findings.note(path, "", f"{renamed} names of HL7 v2 in lower case are read as src.PID, pid.PID_3, cx.CX_1")
     twin = next((other for other, one in maps.items() if one.url == made.url), None)
     if twin is not None:
         findings.error(path, "", f"has the url of {twin}: {made.url}")
@@ -187,23 +199,30 @@ def _read_map(
 
 
 def _check_paths(archive: Archive, manifest: Manifest, findings: Findings) -> None:
-    named = set()
+    named: set[str] = set()
     for item in manifest.mappings:
         for place, path in enumerate(item.tests):
-            named.add(path)
-            if not path.startswith("tests/") or not path.endswith(SUFFIX):
-                findings.error(MANIFEST, f"{item.pointer}/tests/{place}", f"a case is tests/*{SUFFIX}", item.line)
-            elif path not in archive.files:
-                findings.error(MANIFEST, f"{item.pointer}/tests/{place}", f"there is no file {path}", item.line)
+            at = f"{item.pointer}/tests/{place}"
+            cases = case_files(path, item, archive.files)
+            named.update(cases)
+            if not cases:
+                findings.error(MANIFEST, at, f"there is no file {path}, and no folder with cases", item.line)
+            elif not all(is_input(one) for one in cases):
+                findings.error(MANIFEST, at, "a case is tests/*.hl7, or a folder tests/*/ with input.hl7", item.line)
+            elif cases != [path]:
+                findings.note(MANIFEST, at, f"the folder is read as {', '.join(cases)}", item.line)
+            for one in cases:
+                if expectations(one, archive.files) == (None, None) and one.rpartition(".")[0].endswith("/input"):
+                    findings.warning(one, "", "has no expected.json, so only that the map takes it is checked")
     for path in sorted(archive.files):
-        if path.startswith("tests/") and path.endswith(SUFFIX) and path not in named:
+        if is_input(path) and path not in named:
             findings.warning(path, "", "no mapping lists this case, so it is not run")
-    if manifest.mappings and not manifest.ingest:
+    if manifest.mappings and not manifest.served:
         findings.warning(MANIFEST, "/ingest", "no ingest item selects messages for these maps")
 
 
 def _cases(archive: Archive, manifest: Manifest, library: Library) -> Iterator[Case]:
     for item in manifest.mappings:
-        for path in item.tests:
-            if path in archive.files:
-                yield run_case(path, item.message_type, archive.files, library, manifest.quirks)
+        for name in item.tests:
+            for path in case_files(name, item, archive.files):
+                yield run_case(path, item, archive.files, library, manifest.quirks)

@@ -3,7 +3,8 @@
 Every quirk is a row of KNOWN with its strategies; the first is the default.  Quirks of receipt change how a message is
 read; quirks of mapping change the message that the maps get.  Stored, shown and replayed are always the original bytes.
 
-Free text (OBX-5, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never changed.
+Free text (OBX-5 except attachments, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never
+changed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from ipf.errors import Category, Problem
 from ipf.hl7.escape import NULL, Separators
 from ipf.hl7.header import Header
 from ipf.hl7.message import Message
@@ -45,6 +47,13 @@ KNOWN: dict[str, Quirk] = {
             "assigning-authority",
             ("as-sent", "sending-facility", "sending-application"),
             "authority of a patient or visit number without one",
+        ),
+        Quirk("msh3-format", ("standard", "facility-shortcode-then-pipe"), "facility and application in MSH-3"),
+        Quirk("empty-pid-strategy", ("synthesize-from-mrn", "reject"), "a message without PID-3"),
+        Quirk(
+            "attachment-encoding",
+            ("base64-standard", "base64-with-rtf-prefix-trim"),
+            "RTF in front of the base64 data of OBX-5",
         ),
     )
 }
@@ -81,11 +90,17 @@ def fallback_charset(quirks: Mapping[str, str]) -> str | None:
 
 
 def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
-    """The message for the maps; the same object without quirks of mapping."""
-    edits = edits_for(quirks)
-    if not edits:
+    """The message for the maps; the same object without quirks of mapping.  Problem VALUE: one without the number of a
+    patient, which `empty-pid-strategy` rejects.
+    """
+    edits, needs_patient = edits_for(quirks), quirks.get("empty-pid-strategy") == "reject"
+    if not edits and not needs_patient:
         return message
     parsed = Message.parse(message.raw, message.charset or None)
+    if needs_patient and not any(one.children("PID_3") for one in parsed.segments("PID")):
+        raise Problem(Category.VALUE, "has no PID-3, and the profile rejects such messages (empty-pid-strategy)")
+    if not edits:
+        return message
     lines = [_edited(one.raw, one.name, parsed, edits) for one in parsed.all_segments]
     codec = parsed.encoding.codec
     return replace(message, raw="\r".join((*lines, "")).encode(codec, "replace"), charset=codec)
@@ -104,11 +119,18 @@ def edits_for(quirks: Mapping[str, str]) -> tuple[Edit, ...]:
         edits.append(_times(*_TIMES[quirks["timestamps"]]))
     if quirks.get("assigning-authority") in _AUTHORITIES:
         edits.append(_authority(_AUTHORITIES[quirks["assigning-authority"]]))
+    if quirks.get("msh3-format") == "facility-shortcode-then-pipe":
+        edits.append(_application)
+    if quirks.get("attachment-encoding") == "base64-with-rtf-prefix-trim":
+        edits.append(_attachment)
     return tuple(edits)
 
 
 _UNTOUCHED = frozenset((("OBX", 5), ("NTE", 3), ("MSH", 9), ("MSH", 10)))
 _NUMBERS = frozenset((("PID", 2), ("PID", 3), ("PID", 4), ("PID", 18), ("MRG", 1), ("MRG", 4), ("PV1", 19)))
+_FACILITY = ("MSH", 4)
+_ESCAPED_PIPE = "\\F\\"
+_RTF = re.compile(r"\{.*\}\s*", re.DOTALL)
 _AUTHORITIES = {"sending-facility": 4, "sending-application": 3}
 
 
@@ -118,10 +140,11 @@ def _edited(line: str, segment: str, message: Message, edits: tuple[Edit, ...]) 
     is_header = segment == "MSH"
     for place in range(2 if is_header else 1, len(fields)):
         number = place + 1 if is_header else place
-        if fields[place] and (segment, number) not in _UNTOUCHED:
+        if fields[place] or (segment, number) == _FACILITY:
             at = FieldPosition(segment, number, separators, message.header)
             for edit in edits:
-                fields[place] = edit(fields[place], at)
+                if edit is _attachment or (segment, number) not in _UNTOUCHED:
+                    fields[place] = edit(fields[place], at)
     return separators.field.join(fields)
 
 
@@ -203,3 +226,24 @@ def _owned(number: str, authority: str, marks: Separators) -> str:
     parts += [""] * (4 - len(parts))
     parts[3] = authority
     return marks.component.join(parts)
+
+
+def _application(text: str, at: FieldPosition) -> str:
+    """`SHORT\\F\\APP` in MSH-3 is the application APP of the facility SHORT, which is MSH-4 where that is empty."""
+    if at.segment != "MSH" or at.field not in (3, 4):
+        return text
+    code, pipe, application = at.header.field(3).partition(_ESCAPED_PIPE)
+    if not pipe:
+        return text
+    return application if at.field == 3 else text or code
+
+
+def _attachment(text: str, at: FieldPosition) -> str:
+    """Remove RTF in front of the data (ED.5) of an attachment in base64 (ED.4)."""
+    if (at.segment, at.field) != ("OBX", 5):
+        return text
+    parts = text.split(at.separators.component)
+    if len(parts) < 5 or parts[3].lower() != "base64":
+        return text
+    parts[4] = _RTF.sub("", parts[4], count=1)
+    return at.separators.component.join(parts)

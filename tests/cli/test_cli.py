@@ -112,11 +112,20 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
 }
 
 PROBLEM = {"path": "maps/a.fml", "pointer": "3:1", "line": 3, "message": "expected ';'", "severity": "error"}
-CASE = {"path": "tests/a.hl7", "messageType": "ADT^A04", "passed": False, "message": "no Patient was made"}
+SERVED = [{"id": "adt", "type": "hl7v2-mllp", "served": True, "reason": None},
+          {"id": "api", "type": "sftp", "served": False, "reason": "is not served"}]  # fmt: skip
+CASE = {
+    "path": "tests/a.hl7",
+    "messageType": "ADT^A04",
+    "sourceType": None,
+    "passed": False,
+    "message": "no Patient was made",
+}
 PROFILE = {"id": "acme", "version": "1.2", "vendor": {"name": "Acme"}}
 INGEST = {"port": 2580, "facilityResolver": "msh-4", "facilities": ["WEST", "EAST"]}
 ANSWERS["POST", "/admin/api/profiles/validate"] = (200, {
-    "valid": False, "profile": PROFILE, "mappings": [], "tests": {"passed": 1, "failed": 1, "cases": [CASE]},
+    "valid": False, "profile": PROFILE, "ingest": SERVED, "mappings": [],
+    "tests": {"passed": 1, "failed": 1, "cases": [CASE]},
     "problems": [PROBLEM],
 })  # fmt: skip
 ANSWERS["GET", "/admin/api/profiles"] = (200, {

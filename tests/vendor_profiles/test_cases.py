@@ -60,7 +60,7 @@ class ProfileTests(TestCase):
     def test_a_small_one(self) -> None:
         answer = check(small()).as_json()
         self.assertEqual((answer["valid"], answer["problems"]), (True, []))
-        case = {"path": "tests/a04.hl7", "messageType": "ADT^A04", "passed": True, "message": None}
+        case = {"path": "tests/a04.hl7", "messageType": "ADT^A04", "sourceType": None, "passed": True, "message": None}
         self.assertEqual(answer["tests"]["cases"], [case])
         self.assertEqual(answer["mappings"][0]["url"], "urn:test:acme:ADT_A04")
 

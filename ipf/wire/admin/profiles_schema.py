@@ -16,11 +16,12 @@ def schemas() -> Schema:
     """All of them by name."""
     vendor = _object(name=_TEXT, productLine=_OR_NULL, productVersion=_OR_NULL, fhirVersions=_TEXTS, hl7Versions=_TEXTS)
     problem = _object(
-        path=_TEXT, pointer=_TEXT, message=_TEXT, severity={"enum": ["error", "warning"]},
+        path=_TEXT, pointer=_TEXT, message=_TEXT, severity={"enum": ["error", "warning", "information"]},
         line={"type": ["integer", "null"]},
     )  # fmt: skip
-    mapping = _object(messageType=_TEXT, map=_TEXT, url=_OR_NULL, tests=_TEXTS)
-    case = _object(path=_TEXT, messageType=_TEXT, passed={"type": "boolean"}, message=_OR_NULL)
+    mapping = _object(messageType=_OR_NULL, sourceType=_OR_NULL, map=_TEXT, url=_OR_NULL, tests=_TEXTS)
+    case = _object(path=_TEXT, messageType=_OR_NULL, sourceType=_OR_NULL, passed={"type": "boolean"}, message=_OR_NULL)
+    served = _object(id=_TEXT, type=_TEXT, served={"type": "boolean"}, reason=_OR_NULL)
     ingest = _object(
         id=_TEXT, port={"type": ["integer", "null"]}, facilityResolver=_TEXT, facilities=_TEXTS, tenant=_TEXT
     )
@@ -34,6 +35,7 @@ def schemas() -> Schema:
         "ProfileCheck": _object(
             valid={"type": "boolean"},
             profile={"oneOf": [profile, {"type": "null"}]},
+            ingest=_list(served),
             mappings=_list(mapping),
             tests=_object(passed=_COUNT, failed=_COUNT, cases=_list(case)),
             problems=_list(problem),
