@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from ipf.app.listeners.audit import open_sender_audit
 from ipf.app.listeners.check import check_endpoints, check_folders
 from ipf.app.listeners.endpoints import Listeners, connection_limits, is_protected
+from ipf.app.listeners.hl7_http import open_hl7_http
 from ipf.app.listeners.http import HttpParts, open_http
 from ipf.app.listeners.mllp import MllpListeners, build_receiver
 from ipf.app.listeners.places import places
@@ -86,6 +87,7 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     )  # fmt: skip
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
+    await open_hl7_http(settings, receiver, limits.http, listeners, stack)
     stack.push_async_callback(profiles.stop)
     await profiles.start()
     _reload_on_sighup(mapping, stores, reactor, stack)

@@ -71,6 +71,12 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
         (Listener("tcp:2575", "tcp:2575"),),
         "MLLP endpoints, separated by spaces, each with an optional name: lab=tcp:2576",
     )
+    hl7_http_listen: tuple[Listener, ...] = variable(
+        "IPF_HL7_HTTP_LISTEN", listeners, (), "endpoints of HL7 v2 over HTTP, as IPF_MLLP_LISTEN; unset: none"
+    )
+    hl7_http_token: str | None = variable(
+        "IPF_HL7_HTTP_TOKEN", optional, None, "token or password of HL7 v2 over HTTP; unset: none required", secret=True
+    )
     mllp_max_frame_bytes: int = variable(
         "IPF_MLLP_MAX_FRAME_BYTES",
         integer(1024),

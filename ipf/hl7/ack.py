@@ -92,9 +92,9 @@ def acknowledge(
     acknowledgement.
     """
     if header is None:
-        return _write(code, text, error_code, location, control_id, _timestamp(now))
+        return _write(code, text, error_code, location, control_id, timestamp(now))
     head, middle, tail = _around(header, code)
-    msh = f"{head}{_timestamp(now)}{middle}{control_id}{tail}{header.field(10)}"
+    msh = f"{head}{timestamp(now)}{middle}{control_id}{tail}{header.field(10)}"
     if code not in ACCEPTED:
         msh += _details(header, text, error_code, location)
     return (msh + "\r").encode(header.codec, "replace")
@@ -109,7 +109,7 @@ def accepted(header: Header, *, now: datetime, control_id: str) -> bytes | None:
     if frame is None:
         return None
     head, middle, tail = frame
-    return f"{head}{_timestamp(now)}{middle}{control_id}{tail}{header.field(10)}\r".encode(header.codec, "replace")
+    return f"{head}{timestamp(now)}{middle}{control_id}{tail}{header.field(10)}\r".encode(header.codec, "replace")
 
 
 def _acceptance(header: Header) -> tuple[str, str, str] | None:
@@ -213,4 +213,4 @@ class _Seconds:
 
 
 _NONE, _SECOND = timedelta(0), timedelta(seconds=1)
-_timestamp = _Seconds().text
+timestamp = _Seconds().text

@@ -20,7 +20,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
-from ipf.app.listeners.endpoints import HTTP, METRICS, MLLP, bound, needs_token
+from ipf.app.listeners.endpoints import HL7_HTTP, HTTP, METRICS, MLLP, bound, needs_token
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
@@ -34,6 +34,8 @@ def endpoints_of(settings: Settings) -> Iterator[tuple[str, str, str]]:
     yield HTTP, "HTTP", settings.http_listen
     for one in settings.mllp_listen:
         yield MLLP, f"MLLP {one.name}", one.endpoint
+    for one in settings.hl7_http_listen:
+        yield HL7_HTTP, f"HL7 over HTTP {one.name}", one.endpoint
     if settings.metrics_listen is not None:
         yield METRICS, "metrics", settings.metrics_listen
 

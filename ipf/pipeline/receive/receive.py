@@ -8,6 +8,7 @@ sender repeats the others, and the inbox recognises them by (source_system, sour
 * AR, rejected: not HL7 v2, a missing field, too large.  The message is stored among the rejects.
 * AE, not stored: the store is unreachable, or the required map is not installed.  The sender repeats the message.
 * A received acknowledgement is stored among the rejects and never acknowledged.
+* A batch (FHS, BHS) is received message by message and answered with a batch of acknowledgements (`batches.py`).
 
 `group_commit.py` writes the messages.  The path from socket to commit uses callbacks, not coroutines, because it runs
 for every message.
@@ -29,12 +30,15 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.hl7.ack import accepted, acknowledge, acknowledgement_code
-from ipf.hl7.charset import DEFAULT_CODEC, DEFAULT_FALLBACK, decode, sniff
+from ipf.hl7.ack import accepted, acknowledge, acknowledgement_code, timestamp
+from ipf.hl7.batches import content_of, is_batch
+from ipf.hl7.charset import DEFAULT_FALLBACK
 from ipf.hl7.framing import KEPT_HEAD, Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, missing_part, scan_header
 from ipf.hl7.ordering import ordering_key
 from ipf.hl7.queries import is_query
+from ipf.pipeline.receive.batches import Answers, answer_to, take_all
+from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.ports import DEFAULT_TENANT, Clock, Inbox, Outcome, Received, Rejected
 
@@ -46,7 +50,6 @@ Observe = Callable[[str, str], None]
 """Counts (result, source_system); results: stored, duplicate, conflicting_duplicate, rejected, map_missing,
 unavailable, failed, acknowledgement."""
 
-_MAX_KEY_LENGTH = 255
 _CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # looking up an Enum member costs more than the comparison
 
 
@@ -111,6 +114,9 @@ class Receiver:
 
     def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
         """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
+        if is_batch(frame):
+            self._take_batch(frame, listener, peer, source, send_ack)
+            return
         try:
             header = scan_header(frame)
         except Problem as problem:
@@ -121,7 +127,7 @@ class Receiver:
             return
         if self.apply_profile is not None:
             listener = self.apply_profile(frame, header, listener)
-        refusal = missing_part(header) or _invalid_key(header)
+        refusal = missing_part(header) or invalid_key(header)
         if refusal is not None:
             self._refuse(refusal, header, frame, len(frame), listener, peer, send_ack)
             return
@@ -135,12 +141,27 @@ class Receiver:
             header.source_id,
             header.message_type,
             frame,
-            _codec(frame, header, listener),
+            codec_for(frame, header, listener.fallback_charset),
             listener=listener.name,
             tenant=listener.tenant,
             ordering_key=ordering_key(frame, header, self._ordering, listener.tenant),
         )
         self.commit.submit(received, source, partial(self._on_stored, header, received, peer, send_ack))
+
+    def _take_batch(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
+        try:
+            content = content_of(frame)
+        except Problem as problem:
+            self._refuse(problem, None, frame, len(frame), listener, peer, send_ack)
+            return
+
+        def take(message: bytes, answered: SendAck) -> None:
+            self.take(message, listener, peer, source, answered)
+
+        def done(answers: Answers) -> None:
+            send_ack(answer_to(content, answers, timestamp(self._now()), self._next_control_id()))
+
+        take_all(content, take, done)
 
     def oversize(self, event: Oversize, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
         """Reject a frame above the size limit; only its head was read."""
@@ -267,8 +288,8 @@ class Receiver:
             "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
             "size={size} reason={reason}",
             event="rejected",
-            source_system=header.source_system[:_MAX_KEY_LENGTH] if header is not None else None,
-            source_id=header.source_id[:_MAX_KEY_LENGTH] if header is not None else None,
+            source_system=header.source_system[:MAX_KEY_LENGTH] if header is not None else None,
+            source_id=header.source_id[:MAX_KEY_LENGTH] if header is not None else None,
             correlation_id=rejected.correlation_id,
             listener=listener.name,
             peer=peer,
@@ -348,35 +369,6 @@ class ListenerReceiver:
     def lost(self, event: Unfinished | Junk, peer: str, reason: str) -> None:
         """Store bytes outside a complete frame."""
         self.receiver.lost(event, self.listener, peer, reason)
-
-
-def _codec(raw: bytes, header: Header, listener: MllpListener) -> str:
-    """The codec that decodes the whole message."""
-    if raw[:3] != b"MSH":
-        wide = sniff(raw)
-        if wide is not None:
-            return wide
-    if raw.isascii() and not header.field(18):
-        return DEFAULT_CODEC
-    return decode(raw, header.charset_names, listener.fallback_charset).codec
-
-
-def _invalid_key(header: Header) -> Problem | None:
-    """The problem of a key that cannot be stored; None when there is none."""
-    keys = header.source_id + header.source_system + header.message_type
-    if len(keys) <= _MAX_KEY_LENGTH and "\x00" not in keys:
-        return None
-    for value, place in (
-        (header.source_id, "MSH-10"),
-        (header.source_system, "MSH-3.1"),
-        (header.message_code, "MSH-9.1"),
-        (header.trigger, "MSH-9.2"),
-    ):
-        if len(value) > _MAX_KEY_LENGTH:
-            return Problem(Category.VALUE, f"the value is longer than {_MAX_KEY_LENGTH} characters", place)
-        if "\x00" in value:
-            return Problem(Category.VALUE, "the value contains a NUL character", place)
-    return None
 
 
 def _warn(event: str, received: Received, peer: str, reason: str) -> None:

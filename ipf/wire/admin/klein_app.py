@@ -24,8 +24,8 @@ from ipf.wire.http.serving import Refuse, serve
 log = Logger()
 
 MAX_BODY = 1024 * 1024
-"""Bytes of a request to the operator API; archives of profiles have a limit of their own."""
-_ARCHIVES = ("admin", "api", "profiles", "validate")
+"""Bytes of a request to the operator API; archives of profiles and batches of messages have that of every body."""
+_LARGE = (("admin", "api", "profiles", "validate"), ("admin", "ingest"))
 
 Check = Callable[[Request], Caller]
 """Who asks, by the admin token.  Problem UNAUTHORIZED or FORBIDDEN when the request may not be answered."""
@@ -68,7 +68,7 @@ async def respond(check: Check, refuse: Refuse, request: Request, work: Handler)
     """The answer of `work` when `check` admits the request.  Every failure becomes an answer here."""
     try:
         request = request.by(check(request))
-        if len(request.body) > MAX_BODY and request.path != _ARCHIVES:
+        if len(request.body) > MAX_BODY and request.path not in _LARGE:
             raise Problem(Category.TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
         return await work(request)
     except Problem as problem:

@@ -80,10 +80,8 @@ def _message_paths() -> Schema:
     ]
     one, wrong_state = [_path("id")], _refused("the state does not allow it", "Conflict")
     return {
-        "/admin/messages": {
-            "get": _page("listMessages", "Messages, newest first", "MessageList", *filters),
-            "post": _sent(),
-        },
+        "/admin/messages": {"get": _page("listMessages", "Messages, newest first", "MessageList", *filters)},
+        "/admin/ingest": {"post": _sent()},
         "/admin/messages/{id}": {
             "get": _operation("getMessage", "One message with what was received", "FullMessage", one, "404"),
             "delete": _operation("deleteMessage", "Remove a dead letter", None, one, "404", conflict=wrong_state),
@@ -107,7 +105,7 @@ def _message_paths() -> Schema:
 
 
 def _sent() -> Schema:
-    made = _operation("sendMessage", "Receive one HL7 v2 message, as over MLLP", "Acknowledged", [_TENANT])
+    made = _operation("ingest", "Receive HL7 v2 messages, as over MLLP", "Acknowledged", [_TENANT])
     made["requestBody"] = {"required": True, "content": {"text/plain": {"schema": TEXT}}}
     return made
 

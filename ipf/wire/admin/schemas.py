@@ -33,7 +33,7 @@ def schemas() -> Schema:
             code=or_null(TEXT),
             text=TEXT,
             acknowledgement=or_null(TEXT),
-            message={"oneOf": [ref("Message"), {"type": "null"}]},
+            messages=list_of(_sent()),
         ),
         **_messages(),
         **_effects(),
@@ -41,6 +41,11 @@ def schemas() -> Schema:
         **_subscriptions(),
         **_others(),
     }
+
+
+def _sent() -> Schema:
+    row = {"oneOf": [ref("Message"), {"type": "null"}]}
+    return object_of(source_id=TEXT, code=or_null(TEXT), text=TEXT, message=row)
 
 
 def _messages() -> Schema:

@@ -96,6 +96,22 @@ class AcceptedTests(ReceiveCase):
         self.assertEqual(row.correlation_id, "00000000-0000-7000-8000-000000000001")
         self.assertEqual(self.counted, [("stored", "REG")])
 
+    def test_a_batch_is_received_message_by_message(self) -> None:
+        body = adt("C1") + adt("C2", rest="|||NE|NE") + adt("", "A08") + adt("C1")
+        answer = self.answer(b"BHS|^~\\&|REG|HOSP|IPF|HUB|2024||||B1\r" + body + b"BTS|4\r")
+        assert answer is not None
+        lines = answer.decode().rstrip("\r").split("\r")
+        self.assertEqual(lines[0].split("|")[2:4] + lines[0].split("|")[11:], ["IPF", "HUB", "B1"])
+        self.assertEqual([line for line in lines if line.startswith("MSA")], ["MSA|AA|C1", "MSA|AR|", "MSA|AA|C1"])
+        self.assertEqual(lines[-1], "BTS|3")
+        self.assertEqual([one.source_id for one in self.inbox.order], ["C1", "C2"])
+
+    def test_a_batch_that_is_cut_off_is_refused_as_a_whole(self) -> None:
+        code, _, message = self.ack(b"BHS|^~\\&\r" + adt("C1") + adt("C2") + b"BTS|3\r")
+        self.assertEqual((code, self.err(message)[2]), ("AR", "BTS-1 says 3 messages, there are 2"))
+        self.assertEqual(self.inbox.order, [])
+        self.assertEqual(len(self.inbox.rejects), 1)
+
     def test_duplicates_are_accepted_and_make_no_row(self) -> None:
         for _ in range(3):
             self.assertEqual(self.ack(adt())[:2], ("AA", "C1"))

@@ -44,25 +44,38 @@ class IngestTests(TestCase):
         found = await self.send(TEXT, ("tenant", "north"))
         self.assertEqual((found["code"], found["text"]), ("AA", ""))
         self.assertIn("MSA|AA|M1", found["acknowledgement"])
-        self.assertEqual((found["message"]["source_id"], found["message"]["tenant"]), ("M1", "north"))
+        (one,) = found["messages"]
+        self.assertEqual((one["source_id"], one["code"], one["message"]["tenant"]), ("M1", "AA", "north"))
         (stored,) = self.inbox.rows.values()
         self.assertEqual(stored.message.raw, TEXT.replace(b"\n", b"\r"))
         self.assertEqual(stored.message.listener, "admin")
 
     async def test_a_repeat_has_the_row_of_before(self) -> None:
         first, again = await self.send(TEXT), await self.send(TEXT.replace(b"\n", b"\r\n"))
-        self.assertEqual((again["code"], again["message"]["id"]), ("AA", first["message"]["id"]))
+        self.assertEqual(again["code"], "AA")
+        self.assertEqual(again["messages"][0]["message"]["id"], first["messages"][0]["message"]["id"])
         self.assertEqual(len(self.inbox.rows), 1)
 
     async def test_what_is_refused_has_no_row(self) -> None:
         found = await self.send(b"this is no HL7")
-        self.assertEqual((found["code"], found["message"]), ("AR", None))
+        self.assertEqual((found["code"], found["messages"][0]["message"]), ("AR", None))
         self.assertTrue(found["text"])
         self.assertEqual(len(self.inbox.rejects), 1)
         self.inbox.broken = StoreUnreachable()
         found = await self.send(TEXT)
-        self.assertEqual((found["code"], found["message"]), ("AE", None))
+        self.assertEqual((found["code"], found["messages"][0]["message"]), ("AE", None))
         self.flushLoggedErrors()
+
+    async def test_a_batch(self) -> None:
+        second = TEXT.replace(b"M1", b"M2")
+        found = await self.send(
+            b"BHS|^~\\&|APP|||||||| B1\n" + TEXT + second.replace(b"ADT^A01^ADT_A01", b"") + b"BTS|2\n"
+        )
+        codes = [(one["source_id"], one["code"], one["message"] is None) for one in found["messages"]]
+        self.assertEqual((found["code"], codes), ("AR", [("M1", "AA", False), ("M2", "AR", True)]))
+        found = await self.send(b"BHS|^~\\&\n" + second)
+        self.assertEqual((found["code"], found["text"], found["messages"]), ("AR", "BHS has no BTS: it is cut off", []))
+        self.assertEqual(len(self.inbox.rows), 1)
 
     async def test_requests_that_are_no_message(self) -> None:
         for body, query in ((b"", ()), (b"\r\n", ()), (TEXT, (("tenant", "*"),)), (TEXT, (("tenant", "a\nb"),))):
