@@ -58,6 +58,7 @@ LAYERS = {
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
+    "vendor_profiles": [{"drafting"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],
 }
 """The sub-packages of each package from the lowest layer up.  A sub-package imports only those of lower layers."""

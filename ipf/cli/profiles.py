@@ -1,4 +1,4 @@
-"""Commands for vendor profiles: list those in use, validate an archive, pack a folder."""
+"""Commands for vendor profiles: list those in use, validate an archive, pack a folder, draft one from samples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from ipf.cli.api import Api, Refused
 from ipf.cli.local import run_module
 from ipf.cli.output import Output
+from ipf.fhir.model.json import loads
 
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
@@ -31,6 +32,11 @@ def register(cli: click.Group, command: Register) -> None:
     target = click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path),
                           help="The archive to write; default: the folder's name with .tar.gz, here.")  # fmt: skip
     cli.command("pack-profile")(folder(target(command(pack_profile))))
+    source = click.option("--from", "source", required=True, help="A folder with sample messages.",
+                          type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
+    out = click.option("--out", type=click.Path(path_type=Path), help="The folder to write; default: its id, here.")
+    profile_id = click.option("--id", "profile_id", default="", help="Its id; default: that of the first sender.")
+    cli.command("new-profile")(source(out(profile_id(command(new_profile)))))
 
 
 async def profiles(api: Api, output: Output, reload: bool) -> bool:
@@ -118,6 +124,23 @@ async def pack_profile(api: Api, output: Output, folder: Path, target: Path | No
     target, size = _pack(folder, target)
     if not output.data({"file": str(target), "bytes": size}):
         output.say(f"{target}: {size} bytes")
+
+
+async def new_profile(api: Api, output: Output, source: Path, out: Path | None, profile_id: str) -> bool:
+    """Draft the profile of a sender from sample messages: manifest, maps with places for Z segments, cases."""
+    found = loads(run_module("ipf.app.new_profile", str(source), str(out or ""), profile_id))
+    if not output.data(found):
+        output.record({
+            "folder": found["folder"], "profile": found["id"], "valid": found["valid"], "messages": found["messages"],
+            "types": ", ".join(f"{kind} ({count})" for kind, count in found["types"].items()),
+            "cases": f"{found['cases']} passed", "Z segments": ", ".join(found["z_segments"]) or None,
+            "types without a map": ", ".join(found["without_map"]) or None,
+        })  # fmt: skip
+        for text in found["failing"]:
+            output.say(f"fails today: {text}")
+        _problems(output, found["problems"])
+        output.say(f"{found['folder']}/README.md says what was seen and what to do next")
+    return bool(found["valid"])
 
 
 def _pack(folder: Path, target: Path | None) -> tuple[Path, int]:

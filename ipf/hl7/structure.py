@@ -138,8 +138,18 @@ class Group:
         return None
 
     def children(self, name: str) -> list[Any]:
-        """Segments or groups of this name; none = empty list."""
+        """Segments or groups of this name; none = empty list.  Z segments are found at any depth."""
+        if name[:1] == "Z" and len(name) == 3:
+            return list(self._site_segments(name))
         return self._by_name.get(name, [])
+
+    def _site_segments(self, name: str) -> Iterator[Any]:
+        """The local segments of this name in this group and in its groups, in order of arrival."""
+        for node in self.nodes:
+            if isinstance(node, Group):
+                yield from node._site_segments(name)
+            elif node.name == name:
+                yield node
 
     def is_null(self, name: str) -> bool:
         """Always false: only fields and their parts can be null."""

@@ -22,7 +22,7 @@ from ipf.hl7.charset import DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.header import missing_part, scan_header
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.mapset import transform
-from ipf.ports import Claimed, Json
+from ipf.ports import Claimed, Json, UnmappedCode
 from ipf.vendor_profiles.manifest import MappingItem
 from ipf.vendor_profiles.quirks import control_id, fallback_charset, normalized
 
@@ -111,7 +111,7 @@ def _bundle(
 ) -> Json:
     if item.is_source_type:
         return _mapped_json(files[path], item.message_type, library)
-    return _mapped(files[path], item.message_type, library, quirks)
+    return received_and_mapped(files[path], item.message_type, library, quirks)[0]
 
 
 def _mapped_json(content: bytes, source_type: str, library: Library) -> Json:
@@ -125,8 +125,10 @@ def _mapped_json(content: bytes, source_type: str, library: Library) -> Json:
     return made if made.get("resourceType") == "Bundle" else {"resourceType": "Bundle", "entry": [{"resource": made}]}
 
 
-def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[str, str]) -> Json:
-    """The Bundle of a message.  Raises Refused."""
+def received_and_mapped(
+    frame: bytes, message_type: str, library: Library, quirks: Mapping[str, str]
+) -> tuple[Json, tuple[UnmappedCode, ...]]:
+    """The Bundle of a message, and its codes without a target.  Raises Refused."""
     try:
         message = _received(frame, quirks)
     except Problem as problem:
@@ -134,7 +136,8 @@ def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[s
     if message.message_type != message_type:
         raise Refused(f"refused: this is a message of type {message.message_type}, not {message_type}")
     try:
-        bundle = library.transform(normalized(message, quirks)).bundle
+        mapped = library.transform(normalized(message, quirks))
+        bundle = mapped.bundle
     except Problem as problem:
         raise Refused(f"not mapped: {problem}") from problem
     except Exception as error:  # as in the converter: an internal error fails the message, not the process
@@ -142,7 +145,7 @@ def _mapped(frame: bytes, message_type: str, library: Library, quirks: Mapping[s
     entries = bundle.get("entry", []) if bundle.get("resourceType") == "Bundle" else None
     if not isinstance(entries, list) or not all(isinstance(one, dict) and "resource" in one for one in entries):
         raise Refused("not mapped: the map makes no Bundle whose entries have resources")
-    return bundle
+    return bundle, mapped.unmapped
 
 
 def _received(frame: bytes, quirks: Mapping[str, str]) -> Claimed:

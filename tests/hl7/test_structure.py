@@ -126,6 +126,15 @@ class TreeTests(TestCase):
         self.assertEqual([len(found.children(name)) for name in ("ZPI", "ZIN", "ZZZ")], [1, 1, 1])
         self.assertEqual(found.children("ZPI")[0].children("ZPI_2")[0].children("2")[0].text, "data")
 
+    def test_z_segments_of_a_group(self) -> None:
+        """At any depth of the group, and of no other."""
+        body = "PID|||{0}\rOBR|1\rOBX|1\rZLB|{0}a\rNTE|1\rZLB|{0}b\r"
+        found = Message.parse((MSH + "ORU^R01|Z1|P|2.5\r" + body.format(1) + body.format(2)).encode())
+        values = [[one.children("ZLB_1")[0].text for one in group.children("ZLB")]
+                  for group in found.children("PATIENT_RESULT")]  # fmt: skip
+        self.assertEqual(values, [["1a", "1b"], ["2a", "2b"]])
+        self.assertEqual(len(found.children("ZLB")), 4)
+
     def test_groups_are_made_on_demand(self) -> None:
         found = Message.parse(SAMPLES["dense admission"].encode())
         found.children("PID")
