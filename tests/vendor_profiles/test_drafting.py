@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.app.new_profile import new_profile
 from ipf.errors import Problem
 from ipf.vendor_profiles.archive import pack
+from ipf.vendor_profiles.drafting.draft import draft, quirks_for
 from ipf.vendor_profiles.drafting.survey import survey
 from ipf.vendor_profiles.profile import validate_profile
 from tests.corpus.samples import HERE, library
@@ -121,6 +122,20 @@ class DraftingTests(TestCase):
         self.assertEqual([one for one in made["problems"] if one["severity"] == "error"], [])
         self.assertEqual((made["valid"], made["skipped"]), (True, []))
         self.assertEqual(made["cases"], made["messages"] - sum(made["without_map"].values()))
+
+    def test_formats_of_times(self) -> None:
+        """Each row: times of birth, the quirk, and whether the README asks for it."""
+        for times, quirk, asks in (
+            (("19700315", "197003150102+0100"), None, False), (("02.05.1961",), "day-first", False),
+            (("15/03/1970", "02/05/1961"), "day-first", False), (("03/15/1970",), "month-first", False),
+            (("02/05/1961",), None, True), (("1970-03-15",), "iso-8601", False),
+            (("15/03/1970", "03/15/1970"), None, False),
+        ):  # fmt: skip
+            found = survey(self.samples(**{f"f{born[:2]}{number}": message("ADT^A01", born=born)
+                                           for number, born in enumerate(times)}))  # fmt: skip
+            self.assertEqual(quirks_for(found).get("timestamps"), quirk, times)
+            text = draft(found, library()).files["README.md"].decode()
+            self.assertEqual("ask the sender" in text, asks, times)
 
     def test_refusals(self) -> None:
         target = Path(self.mktemp())

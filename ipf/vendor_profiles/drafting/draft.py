@@ -195,6 +195,8 @@ def _to_do(made: Draft, found: Survey) -> list[str]:
     ]
     lines += [f"- This message fails: {text}" for text in made.failing]
     lines += [f"- {name} holds no HL7 v2 message and was left out." for name in found.skipped]
+    if found.times["day or month first"] and "timestamps" not in quirks_for(found):
+        lines.append("- Times have the day or the month first: ask the sender, and set the quirk `timestamps`.")
     if found.times["other"]:
         lines.append(f"- {found.times['other']} times have a format that no quirk reads.")
     return lines
