@@ -46,15 +46,15 @@ def _tokens(settings: Settings) -> Iterator[str]:
 
 
 def _listeners(settings: Settings) -> Iterator[str]:
-    listening = {one.name for one in (*settings.mllp_listen, *settings.hl7_http_listen)}
-    both = {one.name for one in settings.mllp_listen} & {one.name for one in settings.hl7_http_listen}
+    of_mllp, of_http = ({one.name for one in found} for found in (settings.mllp_listen, settings.hl7_http_listen))
+    listening, both = of_mllp | of_http | set(dict(settings.file_sources)), of_mllp & of_http
     if both:
         yield f"IPF_HL7_HTTP_LISTEN: {min(both)} is the name of a listener of IPF_MLLP_LISTEN"
     named_by = {"IPF_MLLP_TENANTS": settings.mllp_tenants, "IPF_MLLP_ALLOW": settings.mllp_allow}
     for variable, given in named_by.items():
         for name, _ in given:
             if name and name not in listening:
-                yield f"{variable}: IPF_MLLP_LISTEN and IPF_HL7_HTTP_LISTEN have no listener {name}"
+                yield f"{variable}: no listener or file source is named {name}"
 
 
 def _tenants(settings: Settings) -> Iterator[str]:

@@ -77,6 +77,12 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
     hl7_http_token: str | None = variable(
         "IPF_HL7_HTTP_TOKEN", optional, None, "token or password of HL7 v2 over HTTP; unset: none required", secret=True
     )
+    file_sources: tuple[tuple[str, str], ...] = variable(
+        "IPF_FILE_SOURCES", pairs, (), "watched folders, name=folder; HL7 v2 files in them are received"
+    )
+    file_poll_seconds: float = variable(
+        "IPF_FILE_POLL_SECONDS", decimal(0.1), 2.0, "seconds between two looks into watched folders"
+    )
     mllp_max_frame_bytes: int = variable(
         "IPF_MLLP_MAX_FRAME_BYTES",
         integer(1024),

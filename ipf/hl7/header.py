@@ -55,6 +55,12 @@ class Header:
         self.source_system = self.first(3)
         self.source_id = self.first(10)
 
+    def in_original_mode(self) -> Header:
+        """A copy without MSH-15 and MSH-16: every outcome is acknowledged."""
+        return Header(
+            [*self.fields[:15], *("" for _ in self.fields[15:17]), *self.fields[17:]], self.separators, self.codec
+        )
+
     def filled(self, time: str, control_id: str) -> Header:
         """The pattern with MSH-7 and MSH-10 of a message, as sent."""
         made = _new_header(Header)

@@ -57,6 +57,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         "maybe",
         "expected a number from 0.1 to 2147483647 seconds",
         (
+            "IPF_FILE_POLL_SECONDS",
             "IPF_MLLP_FRAME_TIMEOUT_SECONDS",
             "IPF_INBOX_TIMEOUT_SECONDS",
             "IPF_HTTP_REQUEST_TIMEOUT_SECONDS",
@@ -142,7 +143,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         ),
     ),
     ("a=1 a=2", "two listeners have the same name", ("IPF_MLLP_LISTEN",)),
-    ("maybe", "expected name=value, several separated by spaces", ("IPF_MLLP_TENANTS",)),
+    ("maybe", "expected name=value, several separated by spaces", ("IPF_MLLP_TENANTS", "IPF_FILE_SOURCES")),
     ("maybe", "expected networks such as 10.1.0.0/16, not maybe", ("IPF_MLLP_ALLOW",)),
     (
         "LAB=15",

@@ -88,7 +88,8 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
 
 def check_folders(settings: Settings) -> None:
     """Problem VALUE for a folder that does not exist."""
-    for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir)):
+    sources = [("IPF_FILE_SOURCES", folder) for _, folder in settings.file_sources]
+    for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir), *sources):
         if folder is not None and not Path(folder).is_dir():
             raise Problem(Category.VALUE, f"{folder} is not a folder", variable)
 

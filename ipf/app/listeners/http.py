@@ -259,7 +259,7 @@ def _admin(
 
 async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:
     """A message that an operator sends, received as by a listener of this name."""
-    return await receiver.receive(raw, MllpListener("admin", tenant=tenant), peer)
+    return await receiver.receive(raw, MllpListener("admin", tenant=tenant, tells_all=True), peer)
 
 
 def _workbench(settings: Settings, parts: HttpParts) -> Workbench:

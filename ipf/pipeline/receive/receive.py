@@ -57,13 +57,15 @@ _CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # looking up an Enum member costs 
 class MllpListener:
     """The settings of one MLLP port.  `fallback_charset`: codec for bytes that do not match MSH-18.
 
-    `mapped_types`: message types for which the vendor profile of a message has a map.
+    `mapped_types`: message types for which the vendor profile of a message has a map.  `tells_all`: every outcome is
+    acknowledged, whatever MSH-15 and MSH-16 say; for files, and for operators.
     """
 
     name: str
     fallback_charset: str = DEFAULT_FALLBACK
     tenant: str = DEFAULT_TENANT
     mapped_types: frozenset[str] = frozenset()
+    tells_all: bool = False
 
 
 ApplyProfile = Callable[[bytes, Header, MllpListener], MllpListener]
@@ -125,6 +127,8 @@ class Receiver:
         if header.is_acknowledgement:
             self._drop_acknowledgement(frame, listener, peer, send_ack)
             return
+        if listener.tells_all:
+            header = header.in_original_mode()
         if self.apply_profile is not None:
             listener = self.apply_profile(frame, header, listener)
         refusal = missing_part(header) or invalid_key(header)

@@ -7,13 +7,14 @@ Source: docs/admin.md "Send a message".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from klein import Klein
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
+from ipf.hl7.answers import AckAnswer, answers_of
 from ipf.hl7.batches import content_of, is_batch
 from ipf.hl7.header import scan_header
 from ipf.ports import DEFAULT_TENANT, Answer, Inbox, MessageFilter, Request
@@ -22,7 +23,7 @@ from ipf.wire.admin.messages import answer, list_item, parameters_of
 
 Receive = Callable[[bytes, str, str], Awaitable[bytes | None]]
 """(message, tenant, address of the sender): the acknowledgement, None = none is due."""
-_GOOD = ("AA", "CA")
+_NONE = AckAnswer("", "")
 
 
 def routes(receive: Receive, inbox: Inbox) -> Routes:
@@ -37,7 +38,7 @@ def routes(receive: Receive, inbox: Inbox) -> Routes:
 
 
 async def send(receive: Receive, inbox: Inbox, request: Request) -> Answer:
-    """200 with `code` (AA, AE, AR; null where none is due), `text`, `acknowledgement` and `messages`.
+    """200 with `code` (AA, AE, AR; null for an acknowledgement), `text`, `acknowledgement` and `messages`.
 
     `code`, `text`: of the first message that was not accepted, else of the first one.  `messages`: for each its
     `source_id`, `code`, `text` and `message`, its row; null when it was not stored.  A repeated message is AA with the
@@ -51,10 +52,10 @@ async def send(receive: Receive, inbox: Inbox, request: Request) -> Answer:
         raise Problem(Category.VALUE, "tenant must name one tenant")
     acknowledgement = await receive(raw + b"\r", tenant, request.address or "admin")
     text = None if acknowledgement is None else acknowledgement.decode("utf-8", "replace").replace("\r", "\n")
-    answers = _answers(text or "")
+    answers = {one.control_id: one for one in answers_of(acknowledgement or b"")}
     messages = [await _sent(inbox, one, tenant, answers) for one in _messages(raw + b"\r")]
-    first = next((one for one in answers.values() if one[0] not in _GOOD), next(iter(answers.values()), ("", "")))
-    found = {"code": first[0] or None, "text": first[1], "acknowledgement": text, "messages": messages}
+    first = next((one for one in answers.values() if not one.is_good), next(iter(answers.values()), _NONE))
+    found = {"code": first.code or None, "text": first.text, "acknowledgement": text, "messages": messages}
     return answer(200, found)
 
 
@@ -67,32 +68,16 @@ def _messages(raw: bytes) -> list[bytes]:
         return []
 
 
-def _answers(acknowledgement: str) -> dict[str, tuple[str, str]]:
-    """By MSA-2: MSA-1, and the first of ERR-8 and MSA-3 with content; "" for a message without MSH-10."""
-    found: dict[str, tuple[str, str]] = {}
-    separator, id = "|", ""
-    for line in acknowledgement.split("\n"):
-        fields = [*line.split(separator), *[""] * 9]
-        if line.startswith("MSH"):
-            separator = line[3:4]
-        elif line.startswith("MSA"):
-            id = fields[2]
-            found[id] = fields[1], fields[3]
-        elif line.startswith("ERR") and id in found:
-            found[id] = found[id][0], fields[8] or found[id][1]
-    return found
-
-
-async def _sent(inbox: Inbox, raw: bytes, tenant: str, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
+async def _sent(inbox: Inbox, raw: bytes, tenant: str, answers: Mapping[str, AckAnswer]) -> dict[str, Any]:
     try:
         header = scan_header(raw)
     except Problem:
         header = None
     id = header.source_id if header is not None else ""
-    code, text = answers.get(header.field(10) if header is not None else "", ("", ""))
+    found = answers.get(header.field(10) if header is not None else "", _NONE)
     row = None
-    if header is not None and code in ("", *_GOOD):
+    if header is not None and found.is_good:
         wanted = MessageFilter(source_id=id, source_system=header.source_system, tenant=tenant)
         page = await inbox.page(wanted, 1, 0)
         row = list_item(page.rows[0]) if page.rows else None
-    return {"source_id": id, "code": code or None, "text": text, "message": row}
+    return {"source_id": id, "code": found.code or None, "text": found.text, "message": row}

@@ -20,6 +20,7 @@ from hmac import compare_digest
 from twisted.web.resource import IResource
 
 from ipf.errors import Category, Problem
+from ipf.hl7.answers import answers_of
 from ipf.hl7.charset import codec_of
 from ipf.ports import Answer, Request
 from ipf.wire.http.app import resource as klein_resource
@@ -77,8 +78,7 @@ async def take(receive: Receive, request: Request) -> Answer:
 
 def status_of(acknowledgement: bytes) -> int:
     """The HTTP status for the codes in MSA-1."""
-    lines = acknowledgement.decode("latin-1").split("\r")
-    codes = [line[5:6] for line in lines if line.startswith("MSA")]
+    codes = {one.code[-1:] for one in answers_of(acknowledgement)}
     return next((_STATUS[code] for code in ("E", "R") if code in codes), _STATUS["A"])
 
 
