@@ -33,6 +33,8 @@ def everything() -> dict[str, dict[str, set[str]]]:
         metrics.duplicate_received(conflicting=content)
     for code in ("AE", "AR"):
         metrics.frame_rejected(code)
+    for outcome in ("success", "failure", "limited"):
+        metrics.poll_requested("ehr/lab/results", outcome)
     metrics.dead_lettered("mapping")
     metrics.queue(dict.fromkeys(("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER"), 0), 0.0)
     metrics.search_index_lag(0)

@@ -37,6 +37,7 @@ from ipf.app.stages.files import start_files
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
 from ipf.app.stages.notifications import start_notifications
+from ipf.app.stages.polling import start_polling
 from ipf.app.stages.recovery import start_recovery
 from ipf.app.stages.topic_failures import start_topic_failures
 from ipf.app.stages.validation import resource_checks
@@ -82,9 +83,10 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor, refused)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
+    polling = start_polling(settings, stores, profiles, reactor, stack)
     parts = HttpParts(
         stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, receiver, listeners,
-        feed,
+        feed, polling,
     )  # fmt: skip
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)

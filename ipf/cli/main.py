@@ -29,6 +29,7 @@ from ipf.cli import (
     messages,
     profiles,
     sending,
+    sources,
     subscriptions,
 )
 from ipf.cli.api import Api, Refused
@@ -118,6 +119,7 @@ subscriptions.register(cli, command)
 sending.register(cli, command)
 configuration.register(cli, command)
 profiles.register(cli, command)
+sources.register(cli, command)
 bulk.register(cli, command)
 identity.register(cli, command)
 merges.register(cli, command)

@@ -83,6 +83,9 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
     file_poll_seconds: float = variable(
         "IPF_FILE_POLL_SECONDS", decimal(0.1), 2.0, "seconds between two looks into watched folders"
     )
+    polling_enabled: bool = variable(
+        "IPF_POLLING_ENABLED", boolean, True, "false: this process does not poll the sources of vendor profiles"
+    )
     mllp_max_frame_bytes: int = variable(
         "IPF_MLLP_MAX_FRAME_BYTES",
         integer(1024),

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.identity import IdentityFinding
+from ipf.ports.sources import JSON_PROTOCOLS, MLLP
 
 
 class Status(StrEnum):
@@ -37,7 +38,7 @@ class Received:
     raw: bytes
     charset: str = "utf-8"
     raw_content_type: str = "x-application/hl7-v2+er7"
-    source_protocol: str = "HL7V2_MLLP"
+    source_protocol: str = MLLP
     listener: str = ""
     tenant: str = DEFAULT_TENANT
     ordering_key: int | None = None
@@ -71,6 +72,7 @@ class Claimed:
 
     `original_id`: the message that is converted again; None: its first conversion.  `mapping_epoch`: a further
     conversion requires the overrides and maps of this epoch.  `permanent`: so was the error of the last attempt.
+    `source_protocol`: tells HL7 v2 from the JSON of a polled source (`sources.JSON_PROTOCOLS`).
     """
 
     id: int
@@ -89,6 +91,12 @@ class Claimed:
     mapping_epoch: int | None = None
     listener: str = ""
     permanent: bool = False
+    source_protocol: str = MLLP
+
+    @property
+    def is_json(self) -> bool:
+        """Whether `raw` is JSON of a polled source."""
+        return self.source_protocol in JSON_PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,15 @@ Source: interface specification "Vendor profile (installable archive)".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ipf.ports import DEFAULT_TENANT
+from ipf.ports.sources import PolledSource
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.layout import in_contract_layout
+from ipf.vendor_profiles.parser import Parser
+from ipf.vendor_profiles.polling import FHIR, NATIVE_TYPES, NotServed, polled_source
 from ipf.vendor_profiles.quirks import KNOWN
 from ipf.vendor_profiles.source_fields import (
     LISTENER,
@@ -25,13 +27,11 @@ from ipf.vendor_profiles.source_fields import (
     resolver_of,
     source_field,
 )
-from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar, Sequence, texts
+from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar
 
 SCHEMA_VERSION = 1
 MLLP = "hl7v2-mllp"
-NOT_SUPPORTED = frozenset(
-    {"fhir-r4-polling", "rest-polling", "vendor-rest-polling", "ehr-native-api", "athena-native-rest"}
-)
+POLLING = (FHIR, *NATIVE_TYPES)
 LONGEST_MANIFEST = 64 * 1024
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -119,6 +119,7 @@ class Manifest:
     quirks: dict[str, str]
     audit: Audit
     served: tuple[Served, ...] = ()
+    polled: tuple[PolledSource, ...] = ()
 
 
 def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
@@ -132,7 +133,7 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     if tree is None:
         return None
     root = in_contract_layout(tree, findings)
-    reader = _Parser(findings)
+    reader = Parser(findings)
     top = reader.mapping(root)
     if top is None:
         return None
@@ -141,9 +142,10 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
     if profile_json is None:
         return None
     reader.known(profile_json, ("id", "version", "schemaVersion", "vendor"))
-    ingest, served = _ingest(reader, top)
+    id = reader.matching(reader.required(profile_json, "id"), _ID, "letters, digits and . _ -, up to 64")
+    ingest, served, polled = _ingest(reader, top, id)
     return Manifest(
-        reader.matching(reader.required(profile_json, "id"), _ID, "letters, digits and . _ -, up to 64"),
+        id,
         reader.text(reader.required(profile_json, "version")),
         _schema_version(reader, profile_json),
         _vendor(reader, profile_json),
@@ -152,73 +154,11 @@ def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
         _quirks(reader, top),
         _audit(reader, top),
         served,
+        polled,
     )
 
 
-class _Parser:
-    """Nodes to values; a mistake becomes a finding, and the value a harmless default."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-
-    def error(self, node: Node, message: str) -> None:
-        self._findings.error(MANIFEST, node.pointer, message, node.line)
-
-    def warning(self, node: Node, message: str) -> None:
-        self._findings.warning(MANIFEST, node.pointer, message, node.line)
-
-    def known(self, node: Mapping, names: tuple[str, ...]) -> None:
-        for name, value in node.items.items():
-            if name not in names:
-                message = f"is not a known key here; known are {', '.join(names)}"
-                self._findings.error(MANIFEST, value.pointer, message, node.lines[name])
-
-    def required(self, node: Mapping, name: str) -> Node | None:
-        found = node.items.get(name)
-        if found is None:
-            self._findings.error(MANIFEST, f"{node.pointer}/{name}", "is missing", node.line)
-        return found
-
-    def mapping(self, node: Node | None) -> Mapping | None:
-        if node is not None and not isinstance(node, Mapping):
-            self.error(node, "must be a map")
-            return None
-        return node
-
-    def mappings(self, node: Node | None) -> Iterator[Mapping]:
-        """The maps of a list."""
-        if isinstance(node, Sequence):
-            for one in node.items:
-                found = self.mapping(one)
-                if found is not None:
-                    yield found
-        elif node is not None and not (isinstance(node, Scalar) and node.is_null):
-            self.error(node, "must be a list")
-
-    def text(self, node: Node | None) -> str:
-        if node is None:
-            return ""
-        if not isinstance(node, Scalar) or node.is_null or not node.text.strip():
-            self.error(node, "must be a text")
-            return ""
-        return node.text.strip()
-
-    def texts(self, node: Node | None) -> tuple[str, ...]:
-        if node is None:
-            return ()
-        if isinstance(node, Mapping):
-            self.error(node, "must be a list of texts")
-            return ()
-        return tuple(self.text(one) for one in texts(node))
-
-    def matching(self, node: Node | None, pattern: re.Pattern[str], expected: str) -> str:
-        found = self.text(node)
-        if node is not None and found and not pattern.fullmatch(found):
-            self.error(node, f"expected {expected}")
-        return found
-
-
-def _schema_version(reader: _Parser, profile_json: Mapping) -> int:
+def _schema_version(reader: Parser, profile_json: Mapping) -> int:
     node = reader.required(profile_json, "schemaVersion")
     text = reader.text(node)
     if node is None or not text:
@@ -230,7 +170,7 @@ def _schema_version(reader: _Parser, profile_json: Mapping) -> int:
     return int(text) if text.isdecimal() else SCHEMA_VERSION
 
 
-def _vendor(reader: _Parser, profile_json: Mapping) -> Vendor:
+def _vendor(reader: Parser, profile_json: Mapping) -> Vendor:
     node = reader.mapping(reader.required(profile_json, "vendor"))
     if node is None:
         return Vendor()
@@ -245,28 +185,33 @@ def _vendor(reader: _Parser, profile_json: Mapping) -> Vendor:
     )
 
 
-def _ingest(reader: _Parser, top: Mapping) -> tuple[tuple[Ingest, ...], tuple[Served, ...]]:
-    found, served, ids = [], [], set()
+def _ingest(
+    reader: Parser, top: Mapping, profile: str
+) -> tuple[tuple[Ingest, ...], tuple[Served, ...], tuple[PolledSource, ...]]:
+    found, served, polled = [], [], []
+    ids: set[str] = set()
     for node in reader.mappings(top.items.get("ingest")):
         name = reader.matching(reader.required(node, "id"), _ID, "letters, digits and . _ -, up to 64")
         if name in ids:
             reader.error(node.items["id"], f"there are two of this id: {name}")
         ids.add(name)
         kind = reader.required(node, "type")
-        text = reader.text(kind)
+        text, reason = reader.text(kind), ""
         if text == MLLP:
             found.append(_mllp(reader, node, name))
-            served.append(Served(name, text))
-        elif kind is not None and text in NOT_SUPPORTED:
-            reason = f"{text} is not served by this version: nothing is fetched for this item"
-            reader.warning(kind, reason)
-            served.append(Served(name, text, reason))
+        elif kind is not None and text in POLLING:
+            try:
+                polled.append(polled_source(reader, node, profile, name, text))
+            except NotServed as missing:
+                reason = f"nothing is fetched for this item: {missing}"
+                reader.warning(kind, reason)
         elif kind is not None and text:
-            reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *sorted(NOT_SUPPORTED)))}")
-    return tuple(found), tuple(served)
+            reader.error(kind, f"is no type of ingest; known are {', '.join((MLLP, *POLLING))}")
+        served.append(Served(name, text, reason))
+    return tuple(found), tuple(served), tuple(polled)
 
 
-def _mllp(reader: _Parser, node: Mapping, name: str) -> Ingest:
+def _mllp(reader: Parser, node: Mapping, name: str) -> Ingest:
     reader.known(node, ("id", "type", "port", "facilityResolver", "facilities", "tenant"))
     port, resolver, items = _port(reader, node.items.get("port")), LISTENER, node.items
     expected = items.get("facilityResolver")
@@ -285,7 +230,7 @@ def _mllp(reader: _Parser, node: Mapping, name: str) -> Ingest:
     return Ingest(name, port, resolver, facilities, tenant, node.pointer, node.line)
 
 
-def _port(reader: _Parser, node: Node | None) -> int | None:
+def _port(reader: Parser, node: Node | None) -> int | None:
     text = reader.text(node)
     if node is None or not text:
         return None
@@ -295,7 +240,7 @@ def _port(reader: _Parser, node: Node | None) -> int | None:
     return int(text)
 
 
-def _mappings(reader: _Parser, top: Mapping) -> tuple[MappingItem, ...]:
+def _mappings(reader: Parser, top: Mapping) -> tuple[MappingItem, ...]:
     found: dict[str, MappingItem] = {}
     for node in reader.mappings(top.items.get("mappings")):
         reader.known(node, ("messageType", "sourceType", "map", "tests"))
@@ -312,7 +257,7 @@ def _mappings(reader: _Parser, top: Mapping) -> tuple[MappingItem, ...]:
     return tuple(found.values())
 
 
-def _mapped_type(reader: _Parser, node: Mapping) -> tuple[Node | None, str, bool]:
+def _mapped_type(reader: Parser, node: Mapping) -> tuple[Node | None, str, bool]:
     """The node of `messageType` or `sourceType`, and the type; empty after an error."""
     source = node.items.get("sourceType")
     if source is not None and "messageType" in node.items:
@@ -326,7 +271,7 @@ def _mapped_type(reader: _Parser, node: Mapping) -> tuple[Node | None, str, bool
     return kind, "" if matched is None else f"{matched[1]}_{matched[2]}", False
 
 
-def _quirks(reader: _Parser, top: Mapping) -> dict[str, str]:
+def _quirks(reader: Parser, top: Mapping) -> dict[str, str]:
     node = reader.mapping(top.items.get("quirks")) if not _is_null(top.items.get("quirks")) else None
     found = {}
     for name, value in node.items.items() if node is not None else ():
@@ -341,7 +286,7 @@ def _quirks(reader: _Parser, top: Mapping) -> dict[str, str]:
     return found
 
 
-def _audit(reader: _Parser, top: Mapping) -> Audit:
+def _audit(reader: Parser, top: Mapping) -> Audit:
     node = reader.mapping(top.items.get("audit")) if not _is_null(top.items.get("audit")) else None
     if node is None:
         return Audit()

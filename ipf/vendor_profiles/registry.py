@@ -83,6 +83,7 @@ class ProfileRegistry:
         self.profiles = tuple(profiles)
         rules = [_rule(item, profile, deployment) for profile in profiles for item in profile.manifest.ingest]
         self._rules = sorted(rules, key=lambda rule: rule.rank)
+        self._polled = {one.listener: profile for profile in profiles for one in profile.manifest.polled}
         self._needs_header = any(rule.facilities is not None for rule in rules)
 
     def rule_for(self, listener: str, header: Header) -> Rule | None:
@@ -100,6 +101,8 @@ class ProfileRegistry:
         return profile is not None and profile.has_map(message.message_type)
 
     def _profile(self, message: Claimed) -> Profile | None:
+        if message.is_json:
+            return self._polled.get(message.listener)
         header = scan_header(message.raw) if self._needs_header else None
         rule = next((rule for rule in self._rules if rule.matches(message.listener, header)), None)
         return rule.profile if rule is not None else None

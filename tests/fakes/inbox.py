@@ -317,6 +317,7 @@ def _claimed(row: Row) -> Claimed:
         row.id, row.fence, message.correlation_id, row.requested_at or message.received_at, message.source_system,
         message.source_id, message.message_type, message.raw, message.charset, row.attempt_count, message.ordering_key,
         message.tenant, row.original_id, row.mapping_epoch, message.listener, row.permanent,
+        message.source_protocol,
     )  # fmt: skip
 
 

@@ -91,14 +91,18 @@ class ManifestTests(TestCase):
         self.assertEqual(len(findings.items), 201)
         self.assertIn("only the first", findings.items[-1].message)
 
-    def test_unsupported_ingest_types_give_warnings(self) -> None:
-        """Other ingest types are known, with any keys, and are no mistake."""
+    def test_what_cannot_be_polled_gives_warnings(self) -> None:
+        """Polling items of other engines, with any keys, are no mistake; they say why nothing is fetched."""
         text = "ingest:\n- {id: a, type: fhir-r4-polling, baseUrl: http://x}\n- {id: b, type: rest-polling, oauth: {}}"
         made, findings = read(HEAD + text)
         assert made is not None
         self.assertEqual((made.ingest, findings.errors), ((), []))
         self.assertEqual([(one.pointer, one.severity) for one in findings.items],
-                         [("/ingest/0/type", "warning"), ("/ingest/1/type", "warning")])  # fmt: skip
+                         [("/ingest/0/type", "warning"), ("/ingest/1/oauth", "warning"),
+                          ("/ingest/1/type", "warning")])  # fmt: skip
+        self.assertEqual([one.reason for one in made.served],
+                         ["nothing is fetched for this item: it has no sources with a search",
+                          "nothing is fetched for this item: it has no baseUrl"])  # fmt: skip
 
     def test_notations_of_a_facility_resolver(self) -> None:
         for given, resolver in (("MSH-4", "msh-4"), ("msh-4.1", "msh-4"), ("MSH.3", "msh-3"), ("Listener", "listener")):

@@ -29,6 +29,7 @@ from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
 from ipf.app.stages.maintenance import deidentification, message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.notifications import Notifications
+from ipf.app.stages.polling import Polling
 from ipf.app.stages.processes import ConverterProcesses
 from ipf.app.stages.topic_failures import failing_topics
 from ipf.app.stages.validation import resource_checks
@@ -74,6 +75,7 @@ from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin import sources as admin_sources
 from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import AdminAccess
@@ -111,6 +113,7 @@ class HttpParts:
     receiver: Receiver
     listeners: Listeners
     audit_feed: AuditFeed | None
+    polling: Polling
 
 
 async def open_http(
@@ -239,6 +242,7 @@ def _admin(
         admin_ingest.routes(partial(_receive, parts.receiver), stores.inbox),
         admin_workbench.routes(_workbench(settings, parts), stores.notifier),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
+        admin_sources.routes(parts.polling.feeds, lambda: parts.polling.names),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),
         merges,
@@ -343,6 +347,7 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "converters": Component(converters, required=False),
         "startup": Component(startup),
         "profiles": Component(parts.profiles.health, required=False),
+        "polling": Component(parts.polling.health, required=False),
         "topics": Component(topics, required=False),
         "tls_files": Component(tls_files, required=False),
     }

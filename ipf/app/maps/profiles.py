@@ -22,6 +22,7 @@ from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.pipeline.receive.receive import ApplyProfile, MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.profiles import ProfileAdmin
+from ipf.ports.sources import PolledSource
 from ipf.telemetry.logs import event_line
 from ipf.vendor_profiles import installing
 from ipf.vendor_profiles.findings import WARNING, Finding, Findings
@@ -89,6 +90,10 @@ class VendorProfiles:
                     tenant = f" of tenant {item.tenant}" if item.tenant else ""
                     found.setdefault(item.port, []).append(f"profile {profile.manifest.id}{tenant}")
         return {port: ", ".join(names) for port, names in found.items()}
+
+    def polled(self) -> tuple[PolledSource, ...]:
+        """The polled sources of the profiles in use."""
+        return tuple(source for profile in self._profiles() for source in profile.manifest.polled)
 
     def describe(self) -> Json:
         """See `ProfileAdmin.describe`."""

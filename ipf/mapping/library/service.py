@@ -73,7 +73,7 @@ def as_claimed(row: MessageRow) -> Claimed:
     return Claimed(
         row.id, 0, row.correlation_id, row.received_at, row.source_system, row.source_id, row.message_type,
         row.raw or b"", row.charset or "", row.attempt_count, tenant=row.tenant,
-        listener=row.listener or "",
+        listener=row.listener or "", source_protocol=row.source_protocol,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from ipf.store.inbox import (
 )
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import SEPARATOR, Joined, Statement, joined, printable, script
+from ipf.store.postgres.session import Session
 
 STATEMENTS = (
     *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
@@ -75,29 +76,13 @@ class PostgresInbox:
             new = await self._database.many(call)
         except WriteConflict:
             new = await _retried(lambda: self._database.many(call))
-        if len(new) == len(batch):
-            return [Outcome.STORED] * len(batch)
-        return await self._outcomes(batch, {row[0] for row in new})
+        return await _outcomes(batch, new, self._database)
 
-    async def _outcomes(self, batch: Sequence[Received], new: set[int]) -> list[Outcome]:
-        """The outcome of each message of a batch with repeats: new, a repeat, or other content under the same key."""
-        kept = await self._existing({_key(message) for message in batch})
-        outcomes = []
-        for message in batch:
-            id_, digest = kept.get(_key(message), (0, b""))
-            if id_ in new:
-                new.discard(id_)
-                outcomes.append(Outcome.STORED)
-            else:
-                same = not digest or digest == sha256(message.raw).digest()  # no digest: the row was deleted meanwhile
-                outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
-        return outcomes
-
-    async def _existing(self, keys: set[_Key]) -> dict[_Key, tuple[int, bytes]]:
-        """Identifier and digest of the rows that have these keys."""
-        columns = zip(*sorted(keys), strict=True)
-        rows = await self._database.many(statements.EXISTING.call(*(joined(column) for column in columns)))
-        return {(row[0], row[1], row[2]): (row[3], bytes(row[4])) for row in rows}
+    async def store_in(self, session: Session, batch: Sequence[Received]) -> list[Outcome]:
+        """`store` in a transaction of the caller."""
+        if not batch:
+            return []
+        return await _outcomes(batch, await session.many(_store_call(batch)), session)
 
     async def reject(self, rejected: Rejected) -> None:
         """See `ports.Inbox.reject`."""
@@ -192,6 +177,31 @@ class PostgresInbox:
 
 def _key(message: Received) -> _Key:
     return (message.tenant, message.source_system, message.source_id)
+
+
+async def _outcomes(batch: Sequence[Received], stored: Sequence[Row], database: Database | Session) -> list[Outcome]:
+    """The outcome of each message of a batch: new, a repeat, or other content under the same key."""
+    if len(stored) == len(batch):
+        return [Outcome.STORED] * len(batch)
+    new = {row[0] for row in stored}
+    kept = await _existing({_key(message) for message in batch}, database)
+    outcomes = []
+    for message in batch:
+        id_, digest = kept.get(_key(message), (0, b""))
+        if id_ in new:
+            new.discard(id_)
+            outcomes.append(Outcome.STORED)
+        else:
+            same = not digest or digest == sha256(message.raw).digest()  # no digest: the row was deleted meanwhile
+            outcomes.append(Outcome.DUPLICATE if same else Outcome.CONFLICTING_DUPLICATE)
+    return outcomes
+
+
+async def _existing(keys: set[_Key], database: Database | Session) -> dict[_Key, tuple[int, bytes]]:
+    """Identifier and digest of the rows that have these keys."""
+    columns = zip(*sorted(keys), strict=True)
+    rows = await database.many(statements.EXISTING.call(*(joined(column) for column in columns)))
+    return {(row[0], row[1], row[2]): (row[3], bytes(row[4])) for row in rows}
 
 
 def _store_call(batch: Sequence[Received]) -> str:

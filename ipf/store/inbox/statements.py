@@ -185,10 +185,10 @@ WITH candidates AS MATERIALIZED (
 )
 SELECT t.id, t.fence, b.correlation_id::text, t.received_at, b.source_system, b.source_id, b.message_type,
        b.raw_message, b.charset, t.attempt_count, b.ordering_key, b.tenant, t.original_id, t.mapping_epoch,
-       b.listener, t.permanent
+       b.listener, t.permanent, b.source_protocol
 FROM taken t JOIN message_bodies b ON b.id = coalesce(t.original_id, t.id)
 UNION ALL
-SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM deferred
+SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM deferred
 ORDER BY 1""",
     )
 

@@ -337,6 +337,11 @@ def _other_paths() -> Schema:
                 _EXPORT,
             )
         },
+        "/admin/sources": {"get": _operation("sources", "Polled sources: how far each feed has been read", "Any", [])},
+        "/admin/sources/poll": {"post": _operation("pollSource", "Poll a feed at once", "Any", [], "404")},
+        "/admin/sources/rewind": {
+            "post": _operation("rewindSource", "Poll a feed again from a time", "Any", [], "404")
+        },
         "/admin/retention": {
             "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
             "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),

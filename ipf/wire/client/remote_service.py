@@ -13,31 +13,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
-from twisted.internet.defer import CancelledError, DeferredLock
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.telemetry import correlation
 from ipf.wire.client.failures import describe, was_cancelled
 from ipf.wire.client.http_client import HttpClient, read_body, within
+from ipf.wire.client.tokens import Credentials, Grant, Tokens
+
+__all__ = ["Credentials", "RemoteService", "Response"]
 
 BODY_LIMIT = 256 * 1024 * 1024
 CONNECTIONS_PER_HOST = 16
-RENEWAL_SECONDS = 30.0  # a token is renewed this long before it expires
-_SHORTEST_TOKEN_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Of the client-credentials grant."""
-
-    token_url: str
-    client_id: str
-    client_secret: str
-    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ class RemoteService:
         reactor: Any,
         timeout_seconds: float,
         name: str,
-        credentials: Credentials | None = None,
+        credentials: Grant | None = None,
         *,
         clock: IReactorTime | None = None,
         body_limit: int = BODY_LIMIT,
@@ -68,7 +57,7 @@ class RemoteService:
         self._http = HttpClient(
             reactor, timeout_seconds, body_limit=body_limit, connections_per_host=CONNECTIONS_PER_HOST
         )
-        self._tokens = None if credentials is None else _Tokens(self, credentials, self._clock)
+        self._tokens = None if credentials is None else Tokens(self.request, credentials, self._clock)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], correlation_id: str) -> Response:
         """One POST with correlation headers, and with a token when there are credentials.
@@ -79,13 +68,20 @@ class RemoteService:
         parent = correlation.traceparent(correlation_id)
         if parent is not None:
             fields[correlation.TRACEPARENT] = parent
+        return await self.authorized("POST", url, body, fields)
+
+    async def authorized(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """One request, with a token when there are credentials; once more with a new token after a 401.
+
+        Problem UPSTREAM.
+        """
         if self._tokens is None:
-            return await self.request("POST", url, body, fields)
-        authorization = {"Authorization": f"Bearer {await self._tokens.current()}"}
-        response = await self.request("POST", url, body, fields | authorization)
+            return await self.request(method, url, body, headers)
+        fields = {**headers, "Authorization": f"Bearer {await self._tokens.current()}"}
+        response = await self.request(method, url, body, fields)
         if response.status == 401:
-            authorization = {"Authorization": f"Bearer {await self._tokens.renewed()}"}
-            response = await self.request("POST", url, body, fields | authorization)
+            fields["Authorization"] = f"Bearer {await self._tokens.renewed()}"
+            response = await self.request(method, url, body, fields)
         return response
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Response:
@@ -113,53 +109,3 @@ class RemoteService:
             for name, values in response.headers.getAllRawHeaders()
         }
         return Response(response.code, fields, content)
-
-
-class _Tokens:
-    """The bearer token of one client; concurrent callers share one fetch."""
-
-    def __init__(self, service: RemoteService, credentials: Credentials, clock: IReactorTime) -> None:
-        self._service = service
-        self._credentials = credentials
-        self._clock = clock
-        self._lock = DeferredLock()
-        self._token = ""
-        self._valid_until = 0.0
-
-    async def current(self) -> str:
-        """A token that is valid for some time.  Problem UPSTREAM."""
-        await self._lock.acquire()
-        try:
-            if self._clock.seconds() >= self._valid_until:
-                await self._fetch()
-            return self._token
-        finally:
-            self._lock.release()
-
-    async def renewed(self) -> str:
-        """A new token, after the service refused the current one."""
-        self._valid_until = 0.0
-        return await self.current()
-
-    async def _fetch(self) -> None:
-        own = self._credentials
-        form = {"grant_type": "client_credentials", "client_id": own.client_id, "client_secret": own.client_secret}
-        if own.scope:
-            form["scope"] = own.scope
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        response = await self._service.request("POST", own.token_url, urlencode(form).encode(), headers)
-        token, seconds = _token(response)
-        self._token = token
-        self._valid_until = self._clock.seconds() + max(seconds - RENEWAL_SECONDS, _SHORTEST_TOKEN_SECONDS)
-
-
-def _token(response: Response) -> tuple[str, float]:
-    try:
-        body = loads(response.body) if response.status == 200 else {}
-        token = body["access_token"]
-        seconds = float(body.get("expires_in", 300))
-    except (Problem, KeyError, TypeError, ValueError, AttributeError):
-        raise Problem(Category.UPSTREAM, f"the token endpoint returned no token (status {response.status})") from None
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-        raise Problem(Category.UPSTREAM, "the token endpoint returned no usable token")
-    return token, seconds

@@ -23,7 +23,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 APPLIED = {
     "fhir": (30, "a80b1f2584471ba7805062397242d90b7a77f06c416c875a4c40a247be428341"),
-    "ipf": (14, "6a6724b0bfc9578985afcec00f029eb9c986007b8c4127c1ccb46709a6cda17d"),
+    "ipf": (15, "6e5dd189b8ba75a8e7d7d744212cb1b2d80a11f58c01cfdb7926a7dfb5bbe867"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 

@@ -23,6 +23,7 @@ from ipf.wire.admin import audit_export, audit_views
 from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin import sources as admin_sources
 from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
@@ -335,7 +336,7 @@ class OpenApiTest(TestCase):
         more = [
             operations, admin_audit.routes(fake), audit_export.routes(fake, fake),
             audit_views.routes(), admin_profiles.routes(fake, fake),
-            admin_retention.routes(fake, fake, fake), admin_unread.routes(fake),
+            admin_retention.routes(fake, fake, fake), admin_sources.routes(fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
             ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
         ]  # fmt: skip
