@@ -13,6 +13,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         "maybe",
         "expected true or false",
         (
+            "IPF_POLLING_ENABLED",
             "IPF_WORKER_ENABLED",
             "IPF_PERMANENT_ERRORS_HOLD",
             "IPF_UNREAD_FIELDS",
