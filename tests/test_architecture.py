@@ -56,7 +56,7 @@ LAYERS = {
     ],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"library"}],
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
-    "pipeline": [{"receive", "convert", "deliver", "maintenance"}],
+    "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
     "vendor_profiles": [{"drafting"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],

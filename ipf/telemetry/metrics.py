@@ -237,12 +237,6 @@ _source_systems: set[str] = set()
 _status_messages = {status: _messages.labels(status, MLLP, OTHER) for status in Status}
 _duplicate_content = {content: _duplicates.labels(content) for content in ("same", "different")}
 _reject_codes = {code: _rejects.labels(code) for code in ("AR", "AE")}
-_poll_requests = Counter(
-    "interface_engine_poll_requests",
-    "Requests to polled sources: success, failure, or limited (the source asks to wait).",
-    ("feed", "outcome"),
-    registry=_REGISTRY,
-)
 _transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome in _OUTCOMES}
 _fhir_post_outcomes = {outcome: _fhir_post_seconds.labels(outcome) for outcome in _OUTCOMES}
 _dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.lower() for c in Category), "stale")}
@@ -273,11 +267,6 @@ def message_delivered(source_system: str, seconds: float, *, source_protocol: st
     """A message became DELIVERED, `seconds` after its receipt."""
     message_entered("DELIVERED", source_system, source_protocol=source_protocol)
     _received_to_delivered.observe(seconds)
-
-
-def poll_requested(feed: str, outcome: str) -> None:
-    """A request to a polled source ended.  `feed`: its name from the vendor profile, `profile/item/feed`."""
-    _poll_requests.labels(feed, outcome).inc()
 
 
 def duplicate_received(*, conflicting: bool) -> None:

@@ -24,7 +24,7 @@ from ipf.ports import Json
 from ipf.ports.feeds import Fetch
 from ipf.ports.sources import PolledSource
 from ipf.store.inbox.feeds import PostgresFeeds
-from ipf.telemetry import metrics
+from ipf.telemetry import metrics, poll_metrics
 from ipf.telemetry.correlation import new_correlation_id
 
 log = Logger(namespace="ipf.app.polling")
@@ -127,7 +127,7 @@ class _Metrics:
 
     def requested(self, feed: str, outcome: str) -> None:
         """See `PollMetrics.requested`."""
-        metrics.poll_requested(feed, outcome)
+        poll_metrics.requested(feed, outcome)
 
     def stored(self, source: PolledSource, count: int) -> None:
         """See `PollMetrics.stored`."""

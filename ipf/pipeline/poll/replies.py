@@ -23,6 +23,7 @@ class Limited(Problem):
 
 
 def check(reply: Reply) -> None:
+    """Refuse an answer without a page.  Problem UPSTREAM with the diagnostics of its OperationOutcome."""
     if reply.status != 200:
         diagnostics = _diagnostics(reply.body)
         text = f"the source answered {reply.status}"
