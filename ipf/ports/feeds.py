@@ -66,8 +66,14 @@ class FeedStore(Protocol):
     first one changes the state.
     """
 
-    async def begin(self, name: str, lease_seconds: float) -> FeedLease | None:
+    async def begin(self, name: str, worker: str, lease_seconds: float) -> FeedLease | None:
         """Lease a feed that is due; None: it is not, or another process has it.  A new feed is due."""
+
+    async def holders(self) -> Sequence[str]:
+        """Names of the workers that have leases."""
+
+    async def release(self, worker: str) -> None:
+        """End the leases of a worker that has ended."""
 
     async def save(
         self,

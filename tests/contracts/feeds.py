@@ -29,7 +29,7 @@ class FeedsContract(TestCase):
         raise NotImplementedError
 
     async def begun(self, name: str = NAME) -> FeedLease:
-        lease = await self.feeds.begin(name, 60)
+        lease = await self.feeds.begin(name, "host:1", 60)
         assert lease is not None
         return lease
 
@@ -39,20 +39,20 @@ class FeedsContract(TestCase):
     async def test_a_new_feed_is_due_and_one_has_it(self) -> None:
         lease = await self.begun()
         self.assertEqual((lease.name, lease.state, lease.failures), (NAME, FeedState(), 0))
-        self.assertIsNone(await self.feeds.begin(NAME, 60))
-        self.assertIsNotNone(await self.feeds.begin("ehr/lab/other", 60))
+        self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60))
+        self.assertIsNotNone(await self.feeds.begin("ehr/lab/other", "host:2", 60))
 
     async def test_rows_and_state_are_one_transaction(self) -> None:
         lease = await self.begun()
         first, again = received("a"), received("a")
         saved = await self.feeds.save(lease, [first, again, received("b")], STATE, 60, None)
         self.assertEqual(saved, [STORED, DUPLICATE, STORED])
-        self.assertIsNone(await self.feeds.begin(NAME, 60), "the pass goes on")
+        self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60), "the pass goes on")
         self.assertEqual(await self.feeds.save(lease, [received("c")], FeedState(MARK), 60, 30), [STORED])
         (row,) = await self.feeds.feeds()
         self.assertEqual((row.state, row.fetched, row.stored), (FeedState(MARK), 4, 3))
         self.assertIsNotNone(row.completed_at)
-        self.assertIsNone(await self.feeds.begin(NAME, 60), "it is not due")
+        self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60), "it is not due")
         await self.pass_time(31)
         self.assertEqual((await self.begun()).state, FeedState(MARK))
 
@@ -78,12 +78,21 @@ class FeedsContract(TestCase):
         self.assertEqual((row.state, row.failures, row.last_error), (FeedState(), 0, None))
         self.assertIsNotNone(await self.feeds.save(lease, (), STATE, 60, None))
 
+    async def test_leases_of_a_worker_that_has_ended(self) -> None:
+        lost = await self.begun()
+        await self.feeds.begin("ehr/lab/other", "host:2", 60)
+        self.assertEqual(sorted(await self.feeds.holders()), ["host:1", "host:2"])
+        await self.feeds.release("host:1")
+        self.assertEqual(await self.feeds.holders(), ["host:2"])
+        self.assertIsNone(await self.feeds.save(lost, (), STATE, 60, 0))
+        self.assertEqual((await self.begun()).state, FeedState())
+
     async def test_failures_are_counted_until_a_page_is_stored(self) -> None:
         for count in (0, 1):
             lease = await self.begun()
             self.assertEqual(lease.failures, count)
             await self.feeds.fail(lease, STATE, "it's closed", 5)
-            self.assertIsNone(await self.feeds.begin(NAME, 60))
+            self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60))
             await self.pass_time(6)
         (row,) = await self.feeds.feeds()
         self.assertEqual((row.state, row.failures, row.last_error), (STATE, 2, "it's closed"))

@@ -17,6 +17,7 @@ class _Row:
     due_at: datetime
     state: FeedState = field(default_factory=FeedState)
     fence: int = 0
+    leased_by: str = ""
     leased_until: datetime | None = None
     failures: int = 0
     last_error: str | None = None
@@ -34,15 +35,27 @@ class MemoryFeeds:
         self._clock = clock
         self._rows: dict[str, _Row] = {}
 
-    async def begin(self, name: str, lease_seconds: float) -> FeedLease | None:
+    async def begin(self, name: str, worker: str, lease_seconds: float) -> FeedLease | None:
         """See `FeedStore.begin`."""
         now = self._clock()
         row = self._rows.setdefault(name, _Row(now))
         if row.due_at > now or (row.leased_until is not None and row.leased_until > now):
             return None
         row.fence += 1
+        row.leased_by = worker
         row.leased_until = now + timedelta(seconds=lease_seconds)
         return FeedLease(name, row.fence, row.state, row.failures)
+
+    async def holders(self) -> Sequence[str]:
+        """See `FeedStore.holders`."""
+        now = self._clock()
+        return sorted({row.leased_by for row in self._rows.values() if row.leased_until and row.leased_until > now})
+
+    async def release(self, worker: str) -> None:
+        """See `FeedStore.release`."""
+        for row in self._rows.values():
+            if row.leased_by == worker and row.leased_until is not None:
+                row.leased_until, row.fence = None, row.fence + 1
 
     async def save(
         self,

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.periodic import run_periodically
-from ipf.app.runtime.process import now, run_in_thread
+from ipf.app.runtime.process import is_dead, now, run_in_thread, worker_name
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
 from ipf.errors import StoreUnreachable
@@ -51,6 +51,7 @@ class Polling:
         self._sources = sources
         self._running: dict[str, Deferred[None]] = {}
         self._asked: dict[str, float] = {}
+        self._has_begun = False
         self._seconds = seconds
 
     @property
@@ -59,7 +60,12 @@ class Polling:
         return {f"{one.profile}/{one.id}/{feed.id}": one for one in self._sources() for feed in one.feeds}
 
     async def tick(self) -> None:
-        """Begin with each source that is not being polled."""
+        """Begin with each source that is not being polled.  At first: leases of processes that were killed end."""
+        if not self._has_begun:
+            for worker in await self.feeds.holders():
+                if is_dead(worker):
+                    await self.feeds.release(worker)
+            self._has_begun = True
         for source in self._sources():
             if self._is_time(source):
                 running = Deferred.fromCoroutine(self._poll(source))
@@ -142,7 +148,7 @@ def start_polling(
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     feeds = PostgresFeeds(stores.inbox_database, stores.inbox)
     parts = PollParts(
-        feeds, stores.inbox, now, pause, new_correlation_id, run_in_thread,
+        feeds, stores.inbox, worker_name(), now, pause, new_correlation_id, run_in_thread,
         lambda: stores.notifier.notify("inbox"), _Metrics(), settings.ordering,
     )  # fmt: skip
     poller = Poller(parts, clients.of)

@@ -43,13 +43,14 @@ class PollMetrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PollParts:
-    """What polling works with.  `pause`: waits so many seconds.  `notify`: new rows are stored.
+    """What polling works with.
 
-    `ordering`: versions of one resource stay in order, unless it is `none`.
+    `worker`: name of this process.  `pause`: waits so many seconds.  `notify`: new rows are stored.  `ordering`: versions of one resource stay in order, unless it is `none`.
     """
 
     feeds: FeedStore
     inbox: Inbox
+    worker: str
     now: Clock
     pause: Callable[[float], Awaitable[object]]
     new_correlation_id: Callable[[], str]

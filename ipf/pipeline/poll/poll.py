@@ -43,7 +43,7 @@ class Poller:
         for feed in source.feeds:
             if self._stopping:
                 return
-            lease = await self._parts.feeds.begin(feed_name(source, feed), LEASE_SECONDS)
+            lease = await self._parts.feeds.begin(feed_name(source, feed), self._parts.worker, LEASE_SECONDS)
             if lease is not None:
                 await self._poll_feed(source, feed, lease)
 

@@ -28,15 +28,27 @@ class PostgresFeeds:
         self._database = database
         self._inbox = inbox
 
-    async def begin(self, name: str, lease_seconds: float) -> FeedLease | None:
+    async def begin(self, name: str, worker: str, lease_seconds: float) -> FeedLease | None:
         """See `FeedStore.begin`."""
         rows = await self._database.many(f"""
-INSERT INTO polled_feeds AS f (name, leased_until, fence)
-VALUES ({literal(name)}, now() + {_seconds(lease_seconds)}, 1)
-ON CONFLICT (name) DO UPDATE SET leased_until = excluded.leased_until, fence = f.fence + 1
+INSERT INTO polled_feeds AS f (name, leased_by, leased_until, fence)
+VALUES ({literal(name)}, {literal(worker)}, now() + {_seconds(lease_seconds)}, 1)
+ON CONFLICT (name) DO UPDATE
+SET leased_by = excluded.leased_by, leased_until = excluded.leased_until, fence = f.fence + 1
 WHERE f.due_at <= now() AND (f.leased_until IS NULL OR f.leased_until <= now())
 RETURNING fence, failures, {_STATE}""")
         return FeedLease(name, rows[0][0], FeedState(*rows[0][2:]), rows[0][1]) if rows else None
+
+    async def holders(self) -> Sequence[str]:
+        """See `FeedStore.holders`."""
+        rows = await self._database.many("SELECT DISTINCT leased_by FROM polled_feeds WHERE leased_until > now()")
+        return [row[0] for row in rows]
+
+    async def release(self, worker: str) -> None:
+        """See `FeedStore.release`."""
+        await self._database.many(f"""
+UPDATE polled_feeds SET leased_until = NULL, fence = fence + 1
+WHERE leased_by = {literal(worker)} AND leased_until IS NOT NULL""")
 
     async def save(
         self,

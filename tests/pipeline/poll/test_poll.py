@@ -55,7 +55,7 @@ class PollCase(TestCase):
             self.woken += 1
 
         parts = PollParts(
-            self.feeds, self.inbox, self.now, pause, lambda: "c", at_once, wake, self.metrics,
+            self.feeds, self.inbox, "host:1", self.now, pause, lambda: "c", at_once, wake, self.metrics,
         )  # fmt: skip
         return Poller(parts, lambda source: self.source)
 
@@ -221,7 +221,7 @@ class FaultTests(PollCase):
 
     async def test_another_process_has_the_feed(self) -> None:
         self.source.change("1")
-        await self.feeds.begin("ehr/lab/results", 1000)
+        await self.feeds.begin("ehr/lab/results", "host:2", 1000)
         await self.poll()
         self.assertEqual(self.source.urls, [])
 

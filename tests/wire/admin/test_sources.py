@@ -30,7 +30,7 @@ class SourcesTests(TestCase):
     async def setUp(self) -> None:
         self.ahead = timedelta()
         self.feeds = MemoryFeeds(MemoryInbox(), lambda: MARK + self.ahead)
-        lease = await self.feeds.begin(OLD, 60)
+        lease = await self.feeds.begin(OLD, "host:1", 60)
         assert lease is not None
         await self.feeds.save(lease, (), FeedState(MARK), 60, 300)
 
@@ -46,9 +46,9 @@ class SourcesTests(TestCase):
         self.assertEqual((found[OLD]["in_use"], found[OLD]["read_until"]), (False, "2026-03-04T05:06:07.000000Z"))
 
     async def test_polled_at_once_and_again(self) -> None:
-        self.assertIsNone(await self.feeds.begin(OLD, 60))
+        self.assertIsNone(await self.feeds.begin(OLD, "host:1", 60))
         self.assertEqual((await poll_now(self.feeds, request({"name": OLD}))).status, 202)
-        self.assertIsNotNone(await self.feeds.begin(OLD, 60))
+        self.assertIsNotNone(await self.feeds.begin(OLD, "host:1", 60))
         for since, mark in (("2026-01-01T00:00:00+01:00", "2025-12-31T23:00:00.000000Z"), (None, None)):
             answer = await rewind(self.feeds, request({"name": OLD, "since": since}))
             self.assertEqual((answer.status, (await self.listed())[OLD]["read_until"]), (202, mark))

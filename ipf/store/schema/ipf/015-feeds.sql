@@ -12,6 +12,7 @@ CREATE TABLE polled_feeds (
     repeats boolean NOT NULL DEFAULT false,  -- this pass asks for what an unfinished one may have lost
     due_at timestamptz NOT NULL DEFAULT now(), -- when it is polled next
     leased_until timestamptz,                -- another process polls it until then; NULL = none does
+    leased_by text,                          -- which one
     fence bigint NOT NULL DEFAULT 0,         -- grows with every lease; a change needs the value of one's own
     failures integer NOT NULL DEFAULT 0,     -- failures in a row
     last_error text,                         -- of the last failure; NULL after a page that was stored
