@@ -45,7 +45,8 @@ class PollMetrics(Protocol):
 class PollParts:
     """What polling works with.
 
-    `worker`: name of this process.  `pause`: waits so many seconds.  `notify`: new rows are stored.  `ordering`: versions of one resource stay in order, unless it is `none`.
+    `worker`: name of this process.  `pause`: waits so many seconds.  `notify`: new rows are stored.  `ordering`:
+    versions of one resource stay in order, unless it is `none`.
     """
 
     feeds: FeedStore
