@@ -54,7 +54,7 @@ LAYERS = {
         {"terminology"},
         {"validation"},
     ],
-    "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"library"}],
+    "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],

@@ -20,10 +20,12 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.charset import DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.header import missing_part, scan_header
-from ipf.mapping.library.maps import Library
+from ipf.mapping.library import polled
+from ipf.mapping.library.maps import Library, ProfiledMessage
 from ipf.mapping.library.mapset import transform
 from ipf.ports import Claimed, Json, UnmappedCode
-from ipf.vendor_profiles.manifest import MappingItem
+from ipf.ports.sources import FHIR_REST, FHIR_TYPE, PolledSource
+from ipf.vendor_profiles.manifest import Manifest, MappingItem
 from ipf.vendor_profiles.quirks import control_id, fallback_charset, normalized
 
 SUFFIX = ".hl7"
@@ -77,17 +79,15 @@ class Refused(Exception):
     """The message is refused on receipt, or cannot be mapped."""
 
 
-def run_case(
-    path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
-) -> Case:
-    """Run one case: receive, apply quirks, and map its message; or map its JSON."""
+def run_case(path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, manifest: Manifest) -> Case:
+    """Run one case: receive, apply quirks, and map its message; or map and normalize its JSON."""
     wanted, reason = expectations(path, files)
     stem = path.rpartition(".")[0]
     without = (wanted, reason) == (None, None) and stem.endswith("/input")
     if (wanted is None) == (reason is None) and not without:
         return Case(path, item, False, f"needs either {stem}.json or {stem}.error")
     try:
-        bundle = _bundle(path, item, files, library, quirks)
+        bundle = _bundle(path, item, files, library, manifest)
     except Refused as refused:
         if reason is None:
             return Case(path, item, False, str(refused))
@@ -106,16 +106,41 @@ def run_case(
     return Case(path, item, not difference, difference)
 
 
-def _bundle(
-    path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, quirks: Mapping[str, str]
-) -> Json:
-    if item.is_source_type:
+def _bundle(path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, manifest: Manifest) -> Json:
+    if not item.is_source_type:
+        return received_and_mapped(files[path], item.message_type, library, manifest.quirks)[0]
+    source = _source_of(item.message_type, manifest)
+    if source is None:
         return _mapped_json(files[path], item.message_type, library)
-    return received_and_mapped(files[path], item.message_type, library, quirks)[0]
+    return _fetched_and_mapped(files[path], item.message_type, library, source)
+
+
+def _source_of(message_type: str, manifest: Manifest) -> PolledSource | None:
+    """The polled source that fetches what has this type; None: no item of the profile does."""
+    for source in manifest.polled:
+        if source.protocol == FHIR_REST and message_type.removeprefix(FHIR_TYPE) in source.fetched_types:
+            return source
+        if any(feed.message_type == message_type for feed in source.feeds):
+            return source
+    return None
+
+
+def _fetched_and_mapped(content: bytes, source_type: str, library: Library, source: PolledSource) -> Json:
+    """The result of a row of a polled source.  Raises Refused."""
+    claimed = Claimed(
+        0, 0, "", datetime.now(UTC), source.source_system, "case", source_type, content, "utf-8", 0,
+        listener=source.listener, source_protocol=source.protocol,
+    )  # fmt: skip
+    try:
+        return polled.explain(library, ProfiledMessage(claimed, library, source=source), claimed, None).bundle
+    except Problem as problem:
+        raise Refused(f"not mapped: {problem}") from problem
+    except Exception as error:  # an internal error fails the case, not the process
+        raise Refused(f"not mapped: unexpected {type(error).__name__}") from error
 
 
 def _mapped_json(content: bytes, source_type: str, library: Library) -> Json:
-    """The result of a JSON source as a Bundle.  Raises Refused."""
+    """The result of a map for JSON that no item of the profile fetches, as a Bundle.  Raises Refused."""
     try:
         made = transform(library.program_for(source_type), loads(content)).target
     except Problem as problem:

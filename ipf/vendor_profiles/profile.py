@@ -45,13 +45,18 @@ class Profile:
     def apply(self, message: Claimed) -> ProfiledMessage:
         """Apply the quirks to a message, and collect its audit details."""
         quirks, audit = self.manifest.quirks, self.manifest.audit
+        library = self.library if self.has_map(message.message_type) else None
+        if message.is_json:
+            source = next((one for one in self.manifest.polled if one.listener == message.listener), None)
+            origin = Origin(audit.agent_system, message.source_system) if audit.agent_system else None
+            return ProfiledMessage(message, library, origin, source)
         read = normalized(message, quirks)
         origin = None
         if audit.agent_system or audit.enrichments:
             parsed = Message.parse(read.raw, read.charset or None)
             details = ((name, clean(field.read(parsed), _LONGEST_DETAIL)) for name, field in audit.enrichments)
             origin = Origin(audit.agent_system, message.source_system, tuple(one for one in details if one[1]))
-        return ProfiledMessage(read, self.library if self.has_map(message.message_type) else None, origin)
+        return ProfiledMessage(read, library, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,4 +230,4 @@ def _cases(archive: Archive, manifest: Manifest, library: Library) -> Iterator[C
     for item in manifest.mappings:
         for name in item.tests:
             for path in case_files(name, item, archive.files):
-                yield run_case(path, item, archive.files, library, manifest.quirks)
+                yield run_case(path, item, archive.files, library, manifest)

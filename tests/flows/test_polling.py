@@ -98,6 +98,20 @@ class PollingFlowTests(TestCase):
             if not page["items"]:
                 return
 
+    def resources(self, service: ServiceProcess, kind: str) -> list[Any]:
+        _, bundle = service.get(f"/fhir/{kind}?_count=1000")
+        return [one["resource"] for one in bundle.get("entry", ())]
+
+    def check_resources(self) -> None:
+        """Each patient and each result once, as it is in the EHR, and each result with its patient."""
+        numbers = {one["id"]: one["identifier"][0]["value"] for one in self.resources(self.engine, "Patient")}
+        here = self.resources(self.engine, "Observation")
+        there = self.resources(self.ehr, "Observation")
+        self.assertEqual(len(numbers), len(set(numbers.values())))
+        found = {(numbers[one["subject"]["reference"].partition("/")[2]], one["valueInteger"]) for one in here}
+        self.assertEqual(found, {(f"M{one['id'][1:]}", one["valueInteger"]) for one in there})
+        self.assertEqual(len(here), len(there))
+
     def test_kills_and_outages_lose_nothing(self) -> None:
         self.change()
         self.wait(lambda: bool(self.keys()))
@@ -113,6 +127,8 @@ class PollingFlowTests(TestCase):
         self.wait(lambda: self.expected() <= set(self.keys()))
         keys = {one["id"]: one["source_id"] for one in self.messages()}
         self.assertEqual(len(keys), len(set(keys.values())))
+        self.wait(lambda: {one["status"] for one in self.messages()} == {"DELIVERED"})
+        self.check_resources()
         _, body = self.engine.get("/admin/sources")
         self.assertEqual([one["name"] for one in body["items"]], ["ehr/all/patients", "ehr/all/results"])
         self.assertEqual({one["source_protocol"] for one in self.messages()}, {"FHIR_REST"})

@@ -66,8 +66,8 @@ def _rows(identifies: Identifies, types: str) -> tuple[Row, ...]:
 
 # MR medical record; NI, NN* national person identifier; MC, MA Medicare and Medicaid; SS, SB social security; PPN
 # passport; JHN health number of a jurisdiction; IND indigenous identifier; PRC permanent resident card; CZ citizenship
-# card; MI military ID; PE enterprise number of a person.
-_ALWAYS = _rows(Identifies.ALWAYS, "MR NI NN* MC MA SS SB PPN JHN IND PRC CZ MI PE")
+# card; MI military ID; PE enterprise number of a person; RI the id that a FHIR server gave the Patient.
+_ALWAYS = _rows(Identifies.ALWAYS, "MR NI NN* MC MA SS SB PPN JHN IND PRC CZ MI PE RI")
 # Accounts and visits (AN, VN, AM, ACSN, AC): mother and child may share them.  Cards and policies that a family shares
 # (HC, MB, SN, BC, GN, GI); licenses (DL, LN), which are often misread; what an employer gives (EI, EN); anonymous
 # numbers.

@@ -219,7 +219,11 @@ class Installation:
         overrides = await self.overrides_of(message)
         library = self.library
         profiles = library.vendor_profiles
-        if not library.is_ready(message.message_type) and not (profiles and profiles.has_map(message)):
+        if (
+            not message.is_json
+            and not library.is_ready(message.message_type)
+            and not (profiles and profiles.has_map(message))
+        ):
             await self._run_in_thread(lambda: self._compile(library, message.message_type))
         return profiled.transform(library, message, overrides)
 

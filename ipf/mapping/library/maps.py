@@ -44,6 +44,7 @@ from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
 from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode, UnreadField
 from ipf.ports.mapping import Origin
+from ipf.ports.sources import PolledSource
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""
@@ -314,11 +315,13 @@ class ProfiledMessage:
     """A message after the quirks of its profile.
 
     `library`: the maps of the profile; None = the profile has no map for the message type.  `origin`: for the audit.
+    `source`: of a row that was fetched.
     """
 
     message: Claimed
     library: Library | None = None
     origin: Origin | None = None
+    source: PolledSource | None = None
 
 
 class VendorProfiles(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ipf.mapping.language.concepts import Overrides
+from ipf.mapping.library import polled
 from ipf.mapping.library.maps import Library, MappingResult, ProfiledMessage
 from ipf.ports import Claimed, Mapped, Mapper
 
@@ -16,6 +17,8 @@ from ipf.ports import Claimed, Mapped, Mapper
 def transform(library: Library, message: Claimed, overrides: Overrides | None) -> Mapped:
     """Map a message with the maps of its profile, or with the general ones."""
     profiled = _profiled(library, message)
+    if message.is_json:
+        return polled.transform(library, profiled, message, overrides)
     if profiled is None:
         return library.transform(message, overrides)
     mapped = (profiled.library or library).transform(profiled.message, overrides)
@@ -25,6 +28,8 @@ def transform(library: Library, message: Claimed, overrides: Overrides | None) -
 def explain(library: Library, message: Claimed, overrides: Overrides | None) -> MappingResult:
     """The same with a trace."""
     profiled = _profiled(library, message)
+    if message.is_json:
+        return polled.explain(library, profiled, message, overrides, trace=True)
     if profiled is None:
         return library.explain(message, overrides, trace=True)
     return (profiled.library or library).explain(profiled.message, overrides, trace=True)
@@ -53,7 +58,10 @@ class ProfiledMapper:
 
     async def transform(self, message: Claimed) -> Mapped:
         """See `Mapper.transform`."""
-        profiled = _profiled(self._library(), message)
+        library = self._library()
+        profiled = _profiled(library, message)
+        if message.is_json:
+            return polled.transform(library, profiled, message, await self._overrides(message))
         if profiled is None:
             return await self._remote.transform(message)
         if profiled.library is not None:
