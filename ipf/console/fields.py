@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ipf.console.trace import Field, Segment, segments_of
+from ipf.console.trace import Field, Segment, is_json, segments_of
 from ipf.hl7.escape import Separators, separators_of, unescape
 
 MOST = 100
@@ -66,10 +66,17 @@ class ShownSegment:
 def fields_view(raw: str, start: int = 0, most: int = MOST) -> tuple[tuple[ShownSegment, ...], int]:
     """The segments from `start` on, at most `most`, and how many there are."""
     segments = segments_of(raw)
+    if is_json(raw):
+        return tuple(map(_of_json, segments)), len(segments)
     separators = separators_of(raw[3:4] or "|", raw[4:9].partition(raw[3:4] or "|")[0])
     repeated = {one.name for one in segments if one.number > 1}
     shown = [_segment(one, separators, one.name in repeated) for one in segments[start : start + most]]
     return tuple(shown), len(segments)
+
+
+def _of_json(segment: Segment) -> ShownSegment:
+    shown = (ShownField(one.path, "", _literal(one.path, one.text)) for one in segment.fields)
+    return ShownSegment(segment.name, 0, tuple(shown))
 
 
 def _segment(segment: Segment, separators: Separators, is_repeated: bool) -> ShownSegment:

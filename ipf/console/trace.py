@@ -3,6 +3,8 @@
 What arrives: the text of a message, and the answer of `GET /admin/messages/{id}/trace`.  What leaves: `TraceView`: each
 field with what became of it, each element with the fields and the rule that it comes from.  No IO.
 
+What was fetched as JSON is one segment; its fields are the elements, each with its path.
+
 A place in a message is `PID-3`, or `OBX[2]-5` where the segment repeats.  Source: docs/mapping.md "Traces".
 """
 
@@ -15,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipf.console.elements import leaves
+from ipf.errors import Problem
+from ipf.fhir.model.json import loads
 
 _PLACE = re.compile(r"([A-Z][A-Z0-9]{2}(?:\[\d+\])?-\d+)")
 _DELIMITERS = ("MSH", "FHS", "BHS")
@@ -73,6 +77,8 @@ class TraceView:
 
 def segments_of(raw: str) -> tuple[Segment, ...]:
     """The segments of a message as the sender wrote them; MSH-1 and MSH-2 are the delimiters."""
+    if is_json(raw):
+        return _of_json(raw)
     separator, found, seen = raw[3:4] or "|", [], Counter[str]()
     lines = [line for line in raw.replace("\n", "\r").split("\r") if line.strip()]
     totals = Counter(line.split(separator)[0] for line in lines)
@@ -84,6 +90,20 @@ def segments_of(raw: str) -> tuple[Segment, ...]:
         fields = (Field(f"{place}-{number}", f"{name}-{number}", text) for number, text in enumerate(texts, 1) if text)
         found.append(Segment(name, seen[name], tuple(fields)))
     return tuple(found)
+
+
+def is_json(raw: str) -> bool:
+    """Whether it is what was fetched from a polled source."""
+    return raw.startswith("{")
+
+
+def _of_json(raw: str) -> tuple[Segment, ...]:
+    try:
+        content = loads(raw)
+    except Problem:
+        return ()
+    fields = (Field(path, path, value) for path, value in leaves(content) if path != "resourceType")
+    return (Segment(str(content.get("resourceType", "JSON")), 1, tuple(fields)),)
 
 
 def trace_view(raw: str, trace: Mapping[str, Any]) -> TraceView:

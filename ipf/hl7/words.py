@@ -8,14 +8,19 @@ characters.
 
 A word with a prefix of 0x01 and a letter is a field: `t` tenant, `s` source system, `m` message type, `p` patient
 identifier (PID-3 and MRG-1; `value`, and `authority|value`).
+
+The JSON of a polled source has words too, between its brackets and quotes; its patient identifiers are those of a
+Patient, and the id of the Patient that it is about.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 LONGEST = 64
 FIELD = "\x01"
@@ -24,6 +29,7 @@ TENANT, SYSTEM, TYPE, PATIENT = FIELD + "t", FIELD + "s", FIELD + "m", FIELD + "
 _READ = 500_000
 _MOST = 4_000
 _USUAL = "|^~\\&"
+_OF_JSON = '{}[]",'
 _ENDS = "-._:;,'\"()[]{}<>!?*/+#=@$%`"
 _PART = re.compile(r"[^\W_]+")
 _IDENTIFIERS = {"PID": 3, "MRG": 1}
@@ -67,6 +73,8 @@ def patients_of(raw: bytes, codec: str) -> set[str]:
 
 def patients_in(text: str) -> set[str]:
     """The same for the text of a message."""
+    if text.startswith("{"):
+        return _patients_in_json(text)
     marks = _delimiters(text)
     found: set[str] = set()
     for line, number in _identifying(text, marks[0]):
@@ -79,6 +87,27 @@ def patients_in(text: str) -> set[str]:
                 if authority:
                     found.add(folded(f"{authority[:LONGEST]}|{value}"))
     return found
+
+
+def _patients_in_json(text: str) -> set[str]:
+    """Identifiers and id of a Patient, or the id of the Patient that a resource is about."""
+    try:
+        content: Any = json.loads(text)
+    except ValueError:
+        return set()
+    found: set[str] = set()
+    if content.get("resourceType") == "Patient":
+        found.add(str(content.get("id", "")))
+        for one in content.get("identifier") or ():
+            value = one.get("value") if isinstance(one, dict) else None
+            if isinstance(value, str) and len(value) <= LONGEST:
+                found |= {value, f"{str(one.get('system', ''))[:LONGEST]}|{value}"}
+    for name in ("subject", "patient", "beneficiary"):
+        about = content.get(name)
+        reference = about.get("reference") if isinstance(about, dict) else None
+        if isinstance(reference, str) and "Patient/" in reference:
+            found.add(reference.rpartition("Patient/")[2].partition("/")[0])
+    return {folded(one) for one in found if one}
 
 
 def _identifying(text: str, separator: str) -> Iterable[tuple[str, int]]:
@@ -134,7 +163,9 @@ def read(raw: bytes, codec: str) -> str:
 
 
 def _delimiters(text: str) -> str:
-    """The five delimiters of the message."""
+    """The delimiters of the message: the five of HL7 v2, or those of JSON."""
+    if text.startswith("{"):
+        return _OF_JSON
     given = text[3:8]
     usable = text[:3] == "MSH" and len(given) == 5 and not any(mark.isalnum() or mark.isspace() for mark in given)
     return given if usable else _USUAL

@@ -116,3 +116,16 @@ class EffectsTests(TestCase):
         many = [{**one, "id": str(number)} for number in range(50)]
         tree, _ = groups(effects(fhir_resources_created=many))
         self.assertEqual([(one.type, len(one.resources), one.is_open) for one in tree], [("Encounter", 50, False)])
+
+
+class JsonTests(TestCase):
+    """What was fetched from a polled source."""
+
+    def test_elements_are_fields(self) -> None:
+        (segment,), total = fields_view('{"resourceType":"Patient","id":"p1","name":[{"family":"A|B^C"}]}')
+        self.assertEqual((segment.name, segment.number, total), ("Patient", 0, 1))
+        shown = [(one.path, one.repetitions[0][0].text) for one in segment.fields]
+        self.assertEqual(shown, [("id", "p1"), ("name[0].family", "A|B^C")])
+
+    def test_what_is_cut_off(self) -> None:
+        self.assertEqual(fields_view('{"id":'), ((), 0))

@@ -61,3 +61,28 @@ class WordsTest(TestCase):
             ("x" * 65, []),
         ):
             self.assertEqual(query_words(text), words, text)
+
+
+class JsonTests(TestCase):
+    """What was fetched from a polled source."""
+
+    PATIENT = (
+        b'{"resourceType":"Patient","id":"p1","identifier":[{"system":"urn:mrn","value":"M-1"}],'
+        b'"name":[{"family":"H\xc3\xa5land"}]}'
+    )
+    RESULT = (
+        b'{"resourceType":"Observation","subject":{"reference":"Patient/p1/_history/2"},"valueQuantity":{"value":5.4}}'
+    )
+
+    def test_words(self) -> None:
+        self.assertLessEqual({"patient", "m-1", "haland", "urn:mrn"}, words_of(self.PATIENT, "utf-8"))
+        self.assertLessEqual({"observation", "5.4"}, words_of(self.RESULT, "utf-8"))
+        self.assertTrue(contains_words(self.PATIENT, "utf-8", ["haland", "m-1"]))
+        self.assertFalse(contains_words(self.PATIENT, "utf-8", ["hal"]))
+
+    def test_patients(self) -> None:
+        self.assertEqual(patients_of(self.PATIENT, "utf-8"), {"p1", "m-1", "urn:mrn|m-1"})
+        self.assertEqual(patients_of(self.RESULT, "utf-8"), {"p1"})
+        wrong = b'{"resourceType":"Patient","identifier":["x",{"value":null}],"subject":{"reference":7}}'
+        for raw in (b"{", wrong):
+            self.assertEqual(patients_of(raw, "utf-8"), set())

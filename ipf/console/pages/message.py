@@ -8,7 +8,7 @@ from ipf.console.backend import BackendRefused
 from ipf.console.effects import groups, timeline
 from ipf.console.fields import MOST, fields_view
 from ipf.console.sessions import Role
-from ipf.console.trace import trace_view
+from ipf.console.trace import is_json, trace_view
 from ipf.console.web import Route, View, redirect
 from ipf.ports import Answer
 
@@ -38,7 +38,7 @@ def _fields(view: View, raw: str) -> dict[str, Any]:
     given = view.parameters.get("from", "")
     start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
     segments, total = fields_view(raw, start)
-    return {"segments": segments, "total": total, "start": start, "most": MOST}
+    return {"segments": segments, "total": total, "start": start, "most": MOST, "is_json": is_json(raw)}
 
 
 async def trace(view: View) -> Answer:
