@@ -90,8 +90,10 @@ class FeedStore(Protocol):
         None: the lease was lost; the rows are stored, and the state does not change.
         """
 
-    async def fail(self, lease: FeedLease, state: FeedState, error: str, due_seconds: float) -> None:
-        """Record a failure and end the lease."""
+    async def fail(
+        self, lease: FeedLease, state: FeedState, error: str, due_seconds: float, *, is_limit: bool = False
+    ) -> None:
+        """Record why a page was not stored, and end the lease.  `is_limit`: the source asks to wait; no failure."""
 
     async def feeds(self) -> Sequence[FeedRow]:
         """All feeds that were ever polled, by name."""

@@ -84,11 +84,13 @@ class MemoryFeeds:
             row.due_at = now + timedelta(seconds=due_seconds)
         return outcomes
 
-    async def fail(self, lease: FeedLease, state: FeedState, error: str, due_seconds: float) -> None:
+    async def fail(
+        self, lease: FeedLease, state: FeedState, error: str, due_seconds: float, *, is_limit: bool = False
+    ) -> None:
         """See `FeedStore.fail`."""
         row = self._own(lease)
         if row is not None:
-            row.state, row.failures, row.last_error = state, row.failures + 1, error
+            row.state, row.failures, row.last_error = state, row.failures + (not is_limit), error
             row.leased_until, row.due_at = None, self._clock() + timedelta(seconds=due_seconds)
 
     async def feeds(self) -> Sequence[FeedRow]:

@@ -62,7 +62,8 @@ class Poller:
         due = backoff if asked is None else asked
         log.warn("event=poll_failed feed={feed} retry_seconds={due}: {reason}", event="poll_failed", feed=lease.name,
                  due=round(due, 1), reason=str(problem))  # fmt: skip
-        await self._parts.feeds.fail(lease, state, str(problem), due)
+        is_limit = isinstance(problem, Limited)
+        await self._parts.feeds.fail(lease, state, str(problem), due, is_limit=is_limit)
 
 
 def feed_name(source: PolledSource, feed: Feed) -> str:

@@ -79,11 +79,13 @@ WHERE {_own(lease)} RETURNING fence""")
         except _RolledBack as found:
             return found.outcomes
 
-    async def fail(self, lease: FeedLease, state: FeedState, error: str, due_seconds: float) -> None:
+    async def fail(
+        self, lease: FeedLease, state: FeedState, error: str, due_seconds: float, *, is_limit: bool = False
+    ) -> None:
         """See `FeedStore.fail`."""
         await self._database.many(f"""
-UPDATE polled_feeds SET {_assignments(state)}, failures = failures + 1, last_error = {literal(error[:_LONGEST_ERROR])},
-    leased_until = NULL, due_at = now() + {_seconds(due_seconds)}
+UPDATE polled_feeds SET {_assignments(state)}, last_error = {literal(error[:_LONGEST_ERROR])},
+    failures = failures + {0 if is_limit else 1}, leased_until = NULL, due_at = now() + {_seconds(due_seconds)}
 WHERE {_own(lease)}""")
 
     async def feeds(self) -> Sequence[FeedRow]:

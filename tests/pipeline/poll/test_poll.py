@@ -158,12 +158,12 @@ class FaultTests(PollCase):
             (status(500), text, 10),
             (status(429, retry_after="77"), "the source answered 429 and asks to wait", 77),
             (status(503, retry_after="Wed, 04 Mar 2026 23:00:00 GMT"), "answered 503 and asks to wait", None),
-            (status(429), "the source answered 429 and asks to wait", 80),
-            (lambda url: Reply(200, {}, b"<html>"), "the answer is no JSON", 160),
-            (lambda url: Reply(200, {}, b"{}"), "the answer is no Bundle", 320),
+            (status(429), "the source answered 429 and asks to wait", 20),
+            (lambda url: Reply(200, {}, b"<html>"), "the answer is no JSON", 20),
+            (lambda url: Reply(200, {}, b"{}"), "the answer is no Bundle", 40),
             (lambda url: Reply(400, {}, b'{"issue":[{"diagnostics":"no such parameter"}]}'),
-             "the source answered 400: no such parameter", 640),
-            (status(302), "the source answered 302", 900),
+             "the source answered 400: no such parameter", 80),
+            (status(302), "the source answered 302", 160),
         ):  # fmt: skip
             self.source.faults = [fault]  # type: ignore[list-item]
             await self.poll(after=1e6)
