@@ -46,7 +46,7 @@ from ipf.ports.inbox import (
     UnmappedCode,
     WrongState,
 )
-from ipf.ports.mapping import Mapped, Mapper, Notifier, UnreadField
+from ipf.ports.mapping import Mapped, Mapper, Notifier, UnreadField, map_and_version
 from ipf.ports.mapping_admin import MappingAdmin
 from ipf.ports.message_admin import (
     EffectsStore,
@@ -218,4 +218,5 @@ __all__ = [
     "Writes",
     "WrittenVersion",
     "WrongState",
+    "map_and_version",
 ]

@@ -49,6 +49,7 @@ class Mapped:
     to entries of the Bundle, possibly including objects that were merged away; None = unknown.  `origin`: source
     details from a vendor profile.  `entries`: the entries of the Bundle; None = read them from the Bundle.  `unread`:
     computes the fields of the message that are not in the Bundle, each path once; a remote mapper knows of none.
+    `map_version`: version of the map, or the start of its digest; empty for a remote mapper.
     """
 
     made: Json | Callable[[], Json]
@@ -58,11 +59,23 @@ class Mapped:
     origin: Origin | None = None
     entries: tuple[Entry, ...] | None = None
     unread: Callable[[], tuple[UnreadField, ...]] = tuple
+    map_version: str = ""
+
+    @property
+    def canonical(self) -> str:
+        """The map with its version: `url|version`; the url of a remote mapper's map."""
+        return f"{self.map_url}|{self.map_version}" if self.map_version else self.map_url
 
     @property
     def bundle(self) -> Json:
         """The Bundle.  Read it before storing the entries: storing resolves their references in place."""
         return self.made() if callable(self.made) else self.made
+
+
+def map_and_version(canonical: str) -> tuple[str, str | None]:
+    """The url and the version of `url|version`."""
+    url, _, version = canonical.partition("|")
+    return url, version or None
 
 
 class Mapper(Protocol):

@@ -211,11 +211,23 @@ class ReloadTests(TestCase):
             self.assertNotEqual(before["maps"][0]["digest"], after["maps"][0]["digest"])
             self.assertEqual(after["maps"][0]["message_types"], ["ADT_A01", "ADT_A08"])
             await self._in_use(running, "P2")
+            await self._versions(running, before["maps"][0]["digest"], after["maps"][0]["digest"])
             await self._posted(running)
             path.write_text(MAP)
             running.service.hang_up()
             digest = before["maps"][0]["digest"]
             await running.until("/admin/mapping", lambda found: found["maps"][0]["digest"] == digest)
+
+    async def _versions(self, running: Running, first: str, last: str) -> None:
+        """Effects and trace name the map that ran at the time, and not the one in use now."""
+        _, rows = await running.http("GET", "/admin/messages")
+        for row, digest in ((rows["items"][-1], first), (rows["items"][0], last)):
+            _, effects = await running.http("GET", f"/admin/messages/{row['id']}/effects")
+            transform = effects["transform"]
+            self.assertEqual((transform["map"], transform["version"]), ("urn:test:map:ADT_A01", digest[:12]))
+            _, trace = await running.http("GET", f"/admin/observe/trace/{row['correlation_id']}")
+            transform = trace["messages"][0]["transform"]
+            self.assertEqual((transform["map_url"], transform["version"]), ("urn:test:map:ADT_A01", digest[:12]))
 
     async def _posted(self, running: Running) -> None:
         """A map that is posted is in use in converter processes, too."""

@@ -11,6 +11,7 @@ file, line and column at compile time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -26,11 +27,14 @@ from ipf.mapping.compiler.v2_names import check_rules
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, StructureMap
+from ipf.mapping.language.structuremap import digest
 from ipf.mapping.runtime.memo import ResultCache
 from ipf.mapping.runtime.run import Run
 from ipf.mapping.runtime.trace import RulePosition, Trace
 from ipf.mapping.runtime.unread import UnreadFields, reasons
 from ipf.ports import Json
+
+_DIGITS = 12
 
 
 class Compiler:
@@ -111,6 +115,11 @@ class Program:
         self._template = self._empty(unit, kinds)
         self._is_bundle = self._template.get("resourceType") == "Bundle"
         self._code = compiler.compile_group(content, self.group, kinds)
+
+    @cached_property
+    def version(self) -> str:
+        """The version that the map states (`/// version`), or the start of its digest."""
+        return self.content.meta("version") or digest(self.content)[:_DIGITS]
 
     def _empty(self, unit: Unit, kinds: Sequence[Kind]) -> Json:
         modes = [one.mode for one in self.group.inputs]

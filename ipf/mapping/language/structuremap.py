@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import JsonDecimal
+from ipf.fhir.model.json import JsonDecimal, dumps
 from ipf.mapping.language.check import check
 from ipf.mapping.language.concepts import to_resource
 from ipf.mapping.language.grammar_rules import MAX_NESTING
@@ -78,6 +79,11 @@ def to_json(content: StructureMap) -> Json:
             "group": [_group(one) for one in content.groups],
         }
     )
+
+
+def digest(content: StructureMap) -> str:
+    """SHA-256 of the map as JSON, which is the same for text with other comments or white space."""
+    return sha256(dumps(to_json(content))).hexdigest()
 
 
 def _some(element: Json) -> Json:

@@ -71,6 +71,7 @@ class MappingResult:
     steps: tuple[Step, ...] | None
     milliseconds: float
     findings: Findings | None = None
+    map_version: str = ""
 
     def unread(self) -> tuple[UnreadField, ...]:
         """The fields of the message that are not in the result, each path once."""
@@ -182,7 +183,16 @@ class Library:
         """
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
-        return Mapped(made.bundle, result.map_url, unmapped, made.references, None, made.entries, result.unread)
+        return Mapped(
+            made.bundle,
+            result.map_url,
+            unmapped,
+            made.references,
+            None,
+            made.entries,
+            result.unread,
+            result.map_version,
+        )
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:
         """The same with warnings, logs and, on request, a trace."""
@@ -235,6 +245,7 @@ class Library:
             None if run.steps is None else tuple(run.steps),
             (perf_counter() - started) * 1000,
             Findings(message, program.unread, run.dropped),
+            program.version,
         )
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:

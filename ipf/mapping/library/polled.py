@@ -32,7 +32,10 @@ def transform(
     library = None if profiled is None else profiled.library
     unmapped = (library or general).unmapped_codes(result.unmapped)
     origin = None if profiled is None else profiled.origin
-    return Mapped(result.made.bundle, result.map_url, unmapped, result.made.references, origin, result.made.entries)
+    made = result.made
+    return Mapped(
+        made.bundle, result.map_url, unmapped, made.references, origin, made.entries, map_version=result.map_version
+    )
 
 
 def explain(
@@ -49,11 +52,12 @@ def explain(
     began, source, library = perf_counter(), profiled.source, profiled.library
     content = _content(claimed)
     key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
-    moves, map_url = _NOTHING, NORMALIZATION
+    moves, map_url, version = _NOTHING, NORMALIZATION, ""
     if library is not None:
         program = library.program_for(claimed.message_type)
         target, run = program.run(content, key, trace=trace, overrides=overrides)
-        bundle, moves, map_url = _as_bundle(target), program.moves, program.content.url
+        bundle, moves = _as_bundle(target), program.moves
+        map_url, version = program.content.url, program.version
         _keep_id(bundle, content)
     elif source.protocol == FHIR_REST:
         run, bundle = Run(key, content, is_bundle=True), _as_bundle(content)
@@ -67,7 +71,7 @@ def explain(
     steps = None if run.steps is None else tuple(run.steps)
     return MappingResult(
         made, map_url, tuple(run.unmapped), tuple(run.warnings), (*run.logs, *notes), steps,
-        (perf_counter() - began) * 1000,
+        (perf_counter() - began) * 1000, map_version=version,
     )  # fmt: skip
 
 

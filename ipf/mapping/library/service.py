@@ -6,12 +6,9 @@ stored bytes again and discards the result.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import dumps
 from ipf.fhir.validation.findings import ERROR
-from ipf.mapping.language.structuremap import to_json
+from ipf.mapping.language.structuremap import digest
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult
 from ipf.mapping.library.origins import Checks, explained
@@ -101,7 +98,7 @@ def _maps(library: Library) -> Json:
             "version": content.meta("version") or None,
             "status": content.status,
             "file": content.file,
-            "digest": sha256(dumps(to_json(content))).hexdigest(),
+            "digest": digest(content),
             "message_types": [name for name, url in types.items() if url == content.url],
         }
         for content in library.maps.values()

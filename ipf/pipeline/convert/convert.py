@@ -28,7 +28,7 @@ from twisted.python.failure import Failure as Failed
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
-from ipf.pipeline.convert.log_lines import message_fields, report_end, report_warning
+from ipf.pipeline.convert.log_lines import map_fields, message_fields, report_end, report_warning
 from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import (
     Backoff,
@@ -252,9 +252,8 @@ class Converter:
             return Failure(MAPPING_STAGE, problem_of(error, message.correlation_id))
         seconds = perf_counter() - began
         self._metrics.transformed("success", seconds)
-        line = event_line(
-            "transformed", **message_fields(message), map_url=mapped.map_url, duration_ms=round(seconds * 1000, 2)
-        )
+        ran = message_fields(message) | map_fields(mapped.canonical)
+        line = event_line("transformed", **ran, duration_ms=round(seconds * 1000, 2))
         log.info(line, correlation_id=message.correlation_id)
         return await self._validated(MappedMessage(message, mapped, unit, seconds * 1000))
 
@@ -302,7 +301,7 @@ class Converter:
             message.fence,
             Status.DELIVERED,
             message.attempt_count,
-            map_url=mapped_message.mapped.map_url,
+            map_url=mapped_message.mapped.canonical,
             transform_ms=mapped_message.transform_ms,
             unmapped=mapped_message.mapped.unmapped,
             was_passed=message.permanent and not self._permanent.hold,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from constantly import NamedConstant
 from twisted.logger import Logger
 
-from ipf.ports import Backoff, Claimed, Settlement, StaleRecovery, Status
+from ipf.ports import Backoff, Claimed, Settlement, StaleRecovery, Status, map_and_version
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
@@ -27,6 +27,14 @@ def message_fields(message: Claimed) -> dict[str, Any]:
     return {"message_id": message.original_id, "conversion_id": message.id}
 
 
+def map_fields(canonical: str | None) -> dict[str, str | None]:
+    """The map of a conversion; its version only where it is known."""
+    if canonical is None:
+        return {"map_url": None}
+    url, version = map_and_version(canonical)
+    return {"map_url": url} if version is None else {"map_url": url, "map_version": version}
+
+
 def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
     """Log the `event=` line of a settled row."""
     common: dict[str, Any] = {
@@ -36,7 +44,7 @@ def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_l
         "message_type": message.message_type,
     }
     if settlement.status is Status.DELIVERED:
-        line = event_line("delivered", **common, map_url=settlement.map_url)
+        line = event_line("delivered", **common, **map_fields(settlement.map_url))
         log.info(line, correlation_id=message.correlation_id)
     elif settlement.status is Status.DEAD_LETTER:
         line = event_line("dlq", **common, attempt_count=settlement.attempt_count, last_error=settlement.error)

@@ -23,6 +23,7 @@ from ipf.ports import (
     Transformed,
     UnmappedCodes,
     WrittenVersion,
+    map_and_version,
 )
 from ipf.wire.admin.messages import answer, list_item, parameters_of, row_id, timestamp, window
 from ipf.wire.admin.unmapped import conversion_item
@@ -56,9 +57,9 @@ def effects_body(row: MessageRow, transformed: Transformed, found: FhirEffects |
     shown = found or FhirEffects((), (), ())
     transform = None
     if transformed.map_url is not None:
-        canonical, _, version = transformed.map_url.partition("|")
+        url, version = map_and_version(transformed.map_url)
         duration = None if transformed.duration_ms is None else round(transformed.duration_ms, 3)
-        transform = {"map": canonical, "version": version or None, "duration_ms": duration}
+        transform = {"map": url, "version": version, "duration_ms": duration}
     return {
         "effects_status": effects_status(row.status, found),
         "message": list_item(row),

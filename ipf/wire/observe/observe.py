@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports import Answer, Clock, MessageRow, Request, Status
+from ipf.ports import Answer, Clock, MessageRow, Request, Status, map_and_version
 from ipf.ports.identity import ConflictRow
 from ipf.ports.statistics import MINUTES, MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
 from ipf.wire.admin.actuator import Health
@@ -238,8 +238,10 @@ def _traced(one: TracedMessage) -> dict[str, Any]:
     `rules_path`: where the rules that made each element can be read; they are worked out when asked for.
     """
     of = one.row.id if one.original_id is None else one.original_id
+    url, version = map_and_version(one.map_url or "")
     transform = {
-        "map_url": one.map_url,
+        "map_url": url,
+        "version": version,
         "duration_ms": None if one.transform_ms is None else round(one.transform_ms, 3),
         "rules_path": f"/admin/messages/{of}/trace",
     }

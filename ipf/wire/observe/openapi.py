@@ -203,8 +203,8 @@ def _interface() -> Schema:
 
 
 def _traced_message() -> Schema:
-    transform = _object("What converted it", map_url=_TEXT, duration_ms=_or_null({"type": "number", "minimum": 0}),
-                        rules_path=_TEXT)  # fmt: skip
+    transform = _object("What converted it", map_url=_TEXT, version=_or_null(_TEXT),
+                        duration_ms=_or_null({"type": "number", "minimum": 0}), rules_path=_TEXT)  # fmt: skip
     return _object(
         "A message, or a further conversion of one", **_message(), next_attempt_at=_or_null(_TIME), listener=_TEXT,
         original_id=_or_null(_COUNT), transform=_or_null(transform),

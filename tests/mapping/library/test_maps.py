@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.hl7.message import Message
 from ipf.mapping.language.grammar import parse, parse_header
+from ipf.mapping.language.structuremap import digest
 from ipf.mapping.library.maps import Library, LocalMapper
-from ipf.ports import Claimed
+from ipf.ports import Claimed, Mapped, map_and_version
 from tests.mapping.support import message
 
 MESSAGE = """
@@ -120,6 +122,20 @@ class LibraryTests(TestCase):
         self.assertEqual(visit["resource"]["serviceProvider"], {"reference": organization["fullUrl"]})
         self.assertEqual(organization["request"]["method"], "POST")
         self.assertEqual((result.map_url, result.unmapped, result.steps), ("urn:ipf:map:ADT_A01", (), None))
+
+    def test_the_version_of_a_map(self) -> None:
+        """What the map states, else the start of its digest; both are settled with the message."""
+        library = Library.load(self.folder)
+        stated = library.maps["urn:ipf:map:ADT_A01"]
+        digests = library.run(message("PID|1||A")).map_version, digest(stated)[:12]
+        self.assertEqual(*digests)
+        versioned = replace(stated, metadata=(*stated.metadata, ("version", "7.1")))
+        self.assertNotEqual(digest(versioned), digest(stated))
+        candidate = library.with_candidate(versioned)
+        self.assertEqual(candidate.run(message("PID|1||A")).map_version, "7.1")
+        mapped = Mapped({}, "urn:m", map_version="7.1")
+        self.assertEqual((mapped.canonical, map_and_version(mapped.canonical)), ("urn:m|7.1", ("urn:m", "7.1")))
+        self.assertEqual(map_and_version("urn:m"), ("urn:m", None))
 
     def test_an_empty_resource_goes_with_its_references(self) -> None:
         bundle = Library.load(self.folder).transform_message(message("PID|1||A", "PV1|1|I|W^1"))

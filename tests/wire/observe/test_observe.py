@@ -47,7 +47,7 @@ FINDING = IdentityFinding(
 )
 TRACE = Trace(
     (
-        TracedMessage(row(1, Status.DELIVERED, delivered_at=NOW), "lab", "http://m/ADT", 1.2345),
+        TracedMessage(row(1, Status.DELIVERED, delivered_at=NOW), "lab", "http://m/ADT|2", 1.2345),
         TracedMessage(row(2, Status.RECEIVED), "lab", None, None, 1),
     ),
     (
@@ -322,7 +322,8 @@ class ObserveTests(TestCase):
         path = "/admin/observe/trace/{correlationId}"
         status, body, _ = await self.ask(f"/admin/observe/trace/{OWN.upper()}", template=path)
         self.assertEqual((status, body["correlation_id"], body["truncated"]), (200, OWN, False))
-        transform = {"map_url": "http://m/ADT", "duration_ms": 1.234, "rules_path": "/admin/messages/1/trace"}
+        of_map = {"map_url": "http://m/ADT", "version": "2"}
+        transform = of_map | {"duration_ms": 1.234, "rules_path": "/admin/messages/1/trace"}
         self.assertEqual([one["transform"] for one in body["messages"]], [transform, None])
         self.assertEqual([one["action"] for one in body["resources"]], ["create", "delete"])
         self.assertEqual(body["events"][0]["subscription_id"], "Subscription/s")
