@@ -154,6 +154,7 @@ class StaleRecovery:
     message_type: str
     attempt_count: int
     settled: Status
+    source_protocol: str = MLLP
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from enum import StrEnum
 
 from ipf.ports.base import DEFAULT_TENANT
 
-FHIR_REST, NATIVE_API, MLLP = "FHIR_REST", "EHR_NATIVE_API", "HL7V2_MLLP"
-"""Values of `source_protocol`."""
+FHIR_REST, NATIVE_API, MLLP, OTHER = "FHIR_REST", "EHR_NATIVE_API", "HL7V2_MLLP", "OTHER"
+PROTOCOLS = (MLLP, FHIR_REST, NATIVE_API, OTHER)
+"""Values of `source_protocol`.  OTHER: HL7 v2 by HTTP, as a file, or of an operator (`POST /admin/ingest`)."""
 JSON_PROTOCOLS = frozenset({FHIR_REST, NATIVE_API})
 """Protocols whose payload is JSON."""
 FHIR_TYPE = "fhir-r4-"

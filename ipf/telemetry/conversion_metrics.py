@@ -20,19 +20,19 @@ class ConversionMetrics:
     def settled(self, message: Claimed, status: Status, seconds: float) -> None:
         """A message entered a status, `seconds` after its receipt."""
         if status is Status.DELIVERED:
-            metrics.message_delivered(message.source_system, seconds)
+            metrics.message_delivered(message.source_system, seconds, source_protocol=message.source_protocol)
         else:
-            metrics.message_entered(status, message.source_system)
+            metrics.message_entered(status, message.source_system, source_protocol=message.source_protocol)
 
     def recovered(self, row: StaleRecovery) -> None:
         """A message of a lost worker entered FAILED or DEAD_LETTER."""
-        metrics.message_entered(row.settled, row.source_system)
+        metrics.message_entered(row.settled, row.source_system, source_protocol=row.source_protocol)
         if row.settled is Status.DEAD_LETTER:
-            metrics.dead_lettered("stale")
+            metrics.dead_lettered("stale", source_protocol=row.source_protocol)
 
-    def dead_lettered(self, reason: str) -> None:
+    def dead_lettered(self, message: Claimed, reason: str) -> None:
         """A message entered DEAD_LETTER."""
-        metrics.dead_lettered(reason)
+        metrics.dead_lettered(reason, source_protocol=message.source_protocol)
 
     def invalid(self, outcome: str) -> None:
         """A conversion made resources that are not valid."""

@@ -24,13 +24,13 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from ipf.errors import Category
 from ipf.ports import Status
 from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
+from ipf.ports.sources import MLLP, PROTOCOLS
 from ipf.telemetry.metrics_directory import VARIABLE
 from ipf.telemetry.registry import REGISTRY as _REGISTRY
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SOURCE_SYSTEMS = 200
 OTHER = "other"
-MLLP = "HL7V2_MLLP"
 SUCCESS = "success"
 FAILURE = "failure"
 
@@ -234,12 +234,13 @@ _OUTCOMES = (SUCCESS, FAILURE)
 _source_systems: set[str] = set()
 
 # Series with labels that are known in advance: at zero from the start.  Names of senders are not known; `other` is.
-_status_messages = {status: _messages.labels(status, MLLP, OTHER) for status in Status}
+_status_messages = {(one, by): _messages.labels(one, by, OTHER) for one in Status for by in PROTOCOLS}
 _duplicate_content = {content: _duplicates.labels(content) for content in ("same", "different")}
 _reject_codes = {code: _rejects.labels(code) for code in ("AR", "AE")}
 _transform_outcomes = {outcome: _transform_seconds.labels(outcome) for outcome in _OUTCOMES}
 _fhir_post_outcomes = {outcome: _fhir_post_seconds.labels(outcome) for outcome in _OUTCOMES}
-_dlq_reasons = {name: _dlq_transitions.labels(MLLP, name) for name in (*(c.name.lower() for c in Category), "stale")}
+_dlq_reasons = frozenset((*(one.name.lower() for one in Category), "stale"))
+_dlq_protocols = {(by, name): _dlq_transitions.labels(by, name) for by in PROTOCOLS for name in sorted(_dlq_reasons)}
 _permanent_reasons = {c.name.lower(): _permanent_failures.labels(c.name.lower()) for c in Category if not c.value.retry}
 _invalid_outcomes = {one: _invalid_messages.labels(one) for one in ("stored", "refused")}
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}

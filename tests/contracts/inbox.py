@@ -23,6 +23,7 @@ from ipf.ports import (
     Status,
     WrongState,
 )
+from ipf.ports.sources import MLLP
 
 BACKOFF = Backoff(base_ms=50, factor=2.0, max_ms=1000, max_attempts=2)
 _numbers = itertools.count(1)
@@ -269,13 +270,16 @@ class InboxContract(TestCase):
 
     async def test_stale_rows_are_failed_attempts(self) -> None:
         """Renewed rows are kept; exhausted attempts end in DEAD_LETTER; the next message of the key follows."""
-        await self.inbox.store([received("1", key=1), received("2", key=1), received("3")])
+        first = replace(received("1", key=1), source_protocol="OTHER")
+        await self.inbox.store([first, received("2", key=1), received("3")])
         claims = await self.inbox.claim("w", 50)
+        self.assertEqual([claim.source_protocol for claim in claims], ["OTHER", MLLP, MLLP])
         await self.pass_time(1000)
         await self.inbox.renew([claim for claim in claims if claim.source_id == "3"])
         recovered = await self.inbox.recover_stale(600, BACKOFF)
         self.assertEqual([(one.source_id, one.settled, one.attempt_count) for one in recovered],
                          [("1", Status.FAILED, 1), ("2", Status.FAILED, 1)])  # fmt: skip
+        self.assertEqual([one.source_protocol for one in recovered], ["OTHER", MLLP])
         self.assertEqual(await self.inbox.settle([ended(claim) for claim in claims]), [False, False, True])
         await self.pass_time(10)
         self.assertEqual(await self._ids(worker="dead"), ["1", "2"])

@@ -223,7 +223,10 @@ class MemoryInbox:
             row.permanent = False
             message = row.message
             names = (message.source_system, message.source_id, message.message_type)
-            found.append(StaleRecovery(row.id, message.correlation_id, *names, row.attempt_count, row.status))
+            recovered = StaleRecovery(
+                row.id, message.correlation_id, *names, row.attempt_count, row.status, message.source_protocol
+            )
+            found.append(recovered)
         return found
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import re
 import tempfile
+import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,6 +78,23 @@ class Hl7OverHttpTests(TestCase):
             self.assertEqual((found[0], expected in found[1]), (status, True), (kind, method, path, found))
         self.assertEqual(send(message, Host="evil.example")[0], 421)
         self.assertEqual(self.rows(service), {"H1", "H2"})
+        self.assertEqual(service.get("/admin/messages")[1]["items"][0]["source_protocol"], "OTHER")
+        self._delivered(service)
+
+    def _delivered(self, service: ServiceProcess) -> None:
+        """Counted with its protocol in both processes; no label has an address."""
+        counted = (
+            r'interface_engine_ingested_messages_total\{source_protocol="OTHER",source_system="\w+",status="%s"\} 2\.0'
+        )
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            text = service.get("/actuator/prometheus")[1]
+            if all(re.search(counted % status, text) for status in ("RECEIVED", "DELIVERED")):
+                break
+            self.assertLess(time.monotonic(), deadline)
+        values = {value for line in text.splitlines() for value in re.findall(r'="([^"]*)"', line.partition(" ")[0])}
+        self.assertIn("OTHER", values)
+        self.assertEqual([one for one in values if re.search(r"://|\d+\.\d+\.\d+\.\d+|localhost|interface=", one)], [])
 
     def test_many_senders_and_batches_at_once(self) -> None:
         service, send = self.service()

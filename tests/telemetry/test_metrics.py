@@ -37,6 +37,7 @@ from ipf.telemetry import metrics
 gauges_from_zero()
 sys.stdout.buffer.write(metrics.exposition())
 """
+PROTOCOLS = ("HL7V2_MLLP", "FHIR_REST", "EHR_NATIVE_API", "OTHER")
 OUTCOMES = ("success", "failure")
 REASONS = (*(category.name.lower() for category in Category), "stale")
 
@@ -44,8 +45,9 @@ REASONS = (*(category.name.lower() for category in Category), "stale")
 def known_series() -> Iterator[str]:
     """The metrics of the interface specification and of decisions section 3, with every label known in advance."""
     for status in STATES:
-        labels = f'source_protocol="HL7V2_MLLP",source_system="other",status="{status}"'
-        yield f"interface_engine_ingested_messages_total{{{labels}}}"
+        for protocol in PROTOCOLS:
+            labels = f'source_protocol="{protocol}",source_system="other",status="{status}"'
+            yield f"interface_engine_ingested_messages_total{{{labels}}}"
         yield f'interface_engine_queue_messages{{status="{status}"}}'
     for outcome in OUTCOMES:
         yield f'interface_engine_transform_duration_seconds_count{{outcome="{outcome}"}}'
@@ -53,7 +55,8 @@ def known_series() -> Iterator[str]:
         yield f'fhir_subscription_delivery_total{{outcome="{outcome}"}}'
         yield f'fhir_subscription_delivery_duration_seconds_count{{outcome="{outcome}"}}'
     for reason in REASONS:
-        yield f'interface_engine_dlq_transitions_total{{reason="{reason}",source_protocol="HL7V2_MLLP"}}'
+        for protocol in PROTOCOLS:
+            yield f'interface_engine_dlq_transitions_total{{reason="{reason}",source_protocol="{protocol}"}}'
     yield "interface_engine_received_to_delivered_seconds_count"
     yield "interface_engine_dlq_current_size"
     yield "fhir_subscription_active"
@@ -110,7 +113,11 @@ class MetricsTests(TestCase):
         for number in range(metrics.SOURCE_SYSTEMS + 50):
             metrics.message_received(f"sender-{number}")
         lines = metrics.exposition().decode().splitlines()
-        systems = [line for line in lines if line.startswith("interface_engine_ingested") and "RECEIVED" in line]
+        systems = [
+            line
+            for line in lines
+            if line.startswith("interface_engine_ingested") and "MLLP" in line and "RECEIVED" in line
+        ]
         self.assertLessEqual(len(systems), metrics.SOURCE_SYSTEMS + 1)
         labels = {"status": "RECEIVED", "source_protocol": "HL7V2_MLLP", "source_system": "other"}
         self.assertGreaterEqual(metrics.sample("interface_engine_ingested_messages_total", **labels), 50)

@@ -11,6 +11,7 @@ from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT
+from ipf.ports.sources import OTHER
 from ipf.wire.http.hl7 import PATHS, Hl7Access, Receive, resource
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.site import site
@@ -39,7 +40,7 @@ async def open_hl7_http(
 
 def _receive(settings: Settings, receiver: Receiver, one: Listener) -> Receive:
     tenant = dict(settings.mllp_tenants).get(one.name, DEFAULT_TENANT)
-    listener = MllpListener(one.name, settings.mllp_fallback_charset, tenant)
+    listener = MllpListener(one.name, settings.mllp_fallback_charset, tenant, protocol=OTHER)
 
     async def receive(raw: bytes, codec: str | None, peer: str) -> bytes | None:
         taken_by = listener if codec is None else replace(listener, fallback_charset=codec)

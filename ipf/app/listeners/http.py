@@ -44,6 +44,7 @@ from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.pipeline.tracing import traced_handler
 from ipf.ports import SYSTEM, Answer, Handler, Request
+from ipf.ports.sources import OTHER
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
@@ -263,7 +264,7 @@ def _admin(
 
 async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:
     """A message that an operator sends, received as by a listener of this name."""
-    return await receiver.receive(raw, MllpListener("admin", tenant=tenant, tells_all=True), peer)
+    return await receiver.receive(raw, MllpListener("admin", tenant=tenant, tells_all=True, protocol=OTHER), peer)
 
 
 def _workbench(settings: Settings, parts: HttpParts) -> Workbench:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,8 @@ from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory
+
+_COLON = re.compile(r"(?<!\\):")  # an escaped one belongs to an address
 
 
 def build_receiver(settings: Settings, stores: OpenedStores, installation: Installation, reactor: Any) -> Receiver:
@@ -71,6 +74,7 @@ class MllpListeners:
     listeners: Listeners
     reactor: Any
     refused: SenderRefused | None = None
+    _connections: dict[str, int] = field(default_factory=dict)
 
     async def open_all(self, stack: AsyncExitStack) -> None:
         """Open the listeners of the settings.  Problem UNAVAILABLE names IPF_MLLP_LISTEN."""
@@ -84,7 +88,7 @@ class MllpListeners:
         """
         settings = self.settings
         factory = self._factory(listener)
-        factory.connections_changed = partial(metrics.mllp_connections, listener.name)
+        factory.connections_changed = partial(self._count_connections, listener.name)
         factory.connections_changed(0)
         endpoint = bound(listener.endpoint, is_protected(settings))
         name = f"MLLP {listener.name}"
@@ -95,6 +99,14 @@ class MllpListeners:
             await factory.stop(settings.stop_seconds)
 
         return close
+
+    def _count_connections(self, name: str, count: int) -> None:
+        """Listeners on several addresses of one port have the same label: their connections are added up."""
+        self._connections[name] = count
+        label = metric_label(name)
+        metrics.mllp_connections(
+            label, sum(number for one, number in self._connections.items() if metric_label(one) == label)
+        )
 
     def _label(self, listener: Listener) -> str:
         """Its name, if it has one, and its tenant, for the line `event=started`."""
@@ -123,6 +135,11 @@ class MllpListeners:
         return factory
 
 
+def metric_label(name: str) -> str:
+    """The name of a listener as the label of a metric: `tcp:2575` for one without a name, never its address."""
+    return ":".join(part for part in _COLON.split(name) if "=" not in part or part.startswith("port="))
+
+
 def sender_access(settings: Settings, listener: Listener) -> SenderAccess | None:
     """Who may send to a listener; None when anybody may, without rate limits and without TLS."""
     is_mutual = listener.endpoint.startswith("mtls:")
@@ -147,10 +164,10 @@ def is_map_missing(
     return is_refused and not has_map(message_type)
 
 
-def count_received(result: str, source_system: str) -> None:
+def count_received(result: str, source_system: str, source_protocol: str) -> None:
     """`Receiver.observe`: counts the results of the receive stage as metrics."""
     if result == "stored":
-        metrics.message_received(source_system)
+        metrics.message_received(source_system, source_protocol=source_protocol)
     elif result in ("duplicate", "conflicting_duplicate"):
         metrics.duplicate_received(conflicting=result == "conflicting_duplicate")
     elif result == "rejected":

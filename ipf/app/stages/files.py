@@ -16,6 +16,7 @@ from ipf.hl7.framing import KEPT_HEAD, Oversize
 from ipf.pipeline.receive.files import FileSource
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT
+from ipf.ports.sources import OTHER
 
 
 def start_files(settings: Settings, receiver: Receiver, reactor: Any, stack: AsyncExitStack) -> None:
@@ -23,7 +24,7 @@ def start_files(settings: Settings, receiver: Receiver, reactor: Any, stack: Asy
     tenants = dict(settings.mllp_tenants)
     for name, folder in settings.file_sources:
         tenant = tenants.get(name, DEFAULT_TENANT)
-        listener = MllpListener(name, settings.mllp_fallback_charset, tenant, tells_all=True)
+        listener = MllpListener(name, settings.mllp_fallback_charset, tenant, tells_all=True, protocol=OTHER)
         receive = partial(_receive, receiver, listener, settings.mllp_max_frame_bytes)
         source = FileSource(name, Path(folder), receive, run_in_thread, now)
         run_periodically(settings.file_poll_seconds, source.poll, f"the file source {name}", reactor, stack)

@@ -184,15 +184,9 @@ class Library:
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
         return Mapped(
-            made.bundle,
-            result.map_url,
-            unmapped,
-            made.references,
-            None,
-            made.entries,
-            result.unread,
+            made.bundle, result.map_url, unmapped, made.references, None, made.entries, result.unread,
             result.map_version,
-        )
+        )  # fmt: skip
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:
         """The same with warnings, logs and, on request, a trace."""

@@ -67,7 +67,7 @@ class ConversionMetrics(Protocol):
     def settled(self, message: Claimed, status: Status, seconds: float) -> None:
         """A row reached `status`, `seconds` after its receipt."""
 
-    def dead_lettered(self, reason: str) -> None:
+    def dead_lettered(self, message: Claimed, reason: str) -> None:
         """A row became a dead letter.  `reason`: the category of the failure, or stale."""
 
     def match_unclear(self) -> None:
@@ -366,7 +366,7 @@ class Converter:
         if settlement.permanent:
             self._metrics.failed_permanently(reason)
         if settlement.status is Status.DEAD_LETTER:
-            self._metrics.dead_lettered(reason)
+            self._metrics.dead_lettered(message, reason)
         if unread is not None and self._unread_counter is not None:
             self._unread_counter.add(message, unread())
         report_end(message, settlement, self._backoff, self._dlq_level)

@@ -27,7 +27,7 @@ def message_fields(message: Claimed) -> dict[str, Any]:
     return {"message_id": message.original_id, "conversion_id": message.id}
 
 
-def map_fields(canonical: str | None) -> dict[str, str | None]:
+def map_fields(canonical: str | None) -> dict[str, Any]:
     """The map of a conversion; its version only where it is known."""
     if canonical is None:
         return {"map_url": None}

@@ -41,22 +41,24 @@ from ipf.pipeline.receive.batches import Answers, answer_to, take_all
 from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.ports import DEFAULT_TENANT, Clock, Inbox, Outcome, Received, Rejected
+from ipf.ports.sources import MLLP
 
 log = Logger()
 
 SendAck = Callable[[bytes | None], None]
 """Sends the acknowledgement, without framing; None = none is due.  Called exactly once per frame."""
-Observe = Callable[[str, str], None]
-"""Counts (result, source_system); results: stored, duplicate, conflicting_duplicate, rejected, map_missing,
-unavailable, failed, acknowledgement."""
+Observe = Callable[[str, str, str], None]
+"""Counts (result, source_system, source_protocol); results: stored, duplicate, conflicting_duplicate, rejected,
+map_missing, unavailable, failed, acknowledgement."""
 
 _CONFLICTING = Outcome.CONFLICTING_DUPLICATE  # looking up an Enum member costs more than the comparison
 
 
 @dataclass(frozen=True, slots=True)
 class MllpListener:
-    """The settings of one MLLP port.  `fallback_charset`: codec for bytes that do not match MSH-18.
+    """The settings of one MLLP port, or of another way in (`protocol`: source_protocol of its messages).
 
+    `fallback_charset`: codec for bytes that do not match MSH-18.
     `mapped_types`: message types for which the vendor profile of a message has a map.  `tells_all`: every outcome is
     acknowledged, whatever MSH-15 and MSH-16 say; for files, and for operators.
     """
@@ -66,6 +68,7 @@ class MllpListener:
     tenant: str = DEFAULT_TENANT
     mapped_types: frozenset[str] = frozenset()
     tells_all: bool = False
+    protocol: str = MLLP
 
 
 ApplyProfile = Callable[[bytes, Header, MllpListener], MllpListener]
@@ -90,7 +93,7 @@ class Receiver:
         new_correlation_id: Callable[[], str],
         ordering: str = "patient",
         map_missing: Callable[[str], bool] = lambda message_type: False,
-        observe: Observe = lambda result, source_system: None,
+        observe: Observe = lambda result, source_system, source_protocol: None,
     ) -> None:
         self.commit = commit
         self.apply_profile: ApplyProfile | None = None
@@ -146,6 +149,7 @@ class Receiver:
             header.message_type,
             frame,
             codec_for(frame, header, listener.fallback_charset),
+            source_protocol=listener.protocol,
             listener=listener.name,
             tenant=listener.tenant,
             ordering_key=ordering_key(frame, header, self._ordering, listener.tenant),
@@ -180,7 +184,7 @@ class Receiver:
 
     def lost(self, event: Unfinished | Junk, listener: MllpListener, peer: str, reason: str) -> None:
         """Store bytes outside a complete frame among the rejects; no acknowledgement is sent."""
-        self._observe("rejected", "")
+        self._observe("rejected", "", listener.protocol)
         rejected = self._rejected(reason, event.head, event.size, listener, peer)
         Deferred.fromCoroutine(self._store_reject(rejected))
 
@@ -193,12 +197,12 @@ class Receiver:
         result: Outcome | Exception,
     ) -> None:
         if isinstance(result, Outcome):
-            self._observe(str(result), received.source_system)
+            self._observe(str(result), received.source_system, received.source_protocol)
             if result is _CONFLICTING:
                 _warn("conflicting_duplicate", received, peer, "the same id was received before with other content")
             send_ack(accepted(header, now=self._now(), control_id=self._next_control_id()))
         elif isinstance(result, StoreUnreachable):
-            self._observe("unavailable", received.source_system)
+            self._observe("unavailable", received.source_system, received.source_protocol)
             _warn("not_taken", received, peer, result.text)
             send_ack(self._acknowledge(header, "AE", result))
         else:
@@ -213,7 +217,7 @@ class Receiver:
         failure: Exception,
     ) -> None:
         """The store refuses this row: store it among the rejects and send AE."""
-        self._observe("failed", received.source_system)
+        self._observe("failed", received.source_system, received.source_protocol)
         log.error(
             "event=store_failed source_system={source_system} source_id={source_id} error={error}",
             event="store_failed",
@@ -238,7 +242,7 @@ class Receiver:
     def _refuse_unmapped(self, header: Header, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
         """Send AE and store nothing, so that the repeat is a new message once the map is installed."""
         message_type = header.message_type
-        self._observe("map_missing", header.source_system)
+        self._observe("map_missing", header.source_system, listener.protocol)
         log.warn(
             "event=map_missing source_system={source_system} source_id={source_id} message_type={message_type} "
             "listener={listener} peer={peer}",
@@ -256,7 +260,7 @@ class Receiver:
         send_ack(self._acknowledge(header, "AE", problem))
 
     def _drop_acknowledgement(self, frame: bytes, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
-        self._observe("acknowledgement", "")
+        self._observe("acknowledgement", "", listener.protocol)
         reason = "acknowledgements are neither stored as messages nor acknowledged"
         Deferred.fromCoroutine(self._store_reject(self._rejected(reason, frame, len(frame), listener, peer)))
         send_ack(None)
@@ -271,7 +275,7 @@ class Receiver:
         peer: str,
         send_ack: SendAck,
     ) -> None:
-        self._observe("rejected", header.source_system if header is not None else "")
+        self._observe("rejected", header.source_system if header is not None else "", listener.protocol)
         rejected = self._rejected(str(problem), raw, size, listener, peer, header)
         Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
 

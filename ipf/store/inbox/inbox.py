@@ -280,7 +280,7 @@ def _claimed(row: Row) -> Claimed:
 
 
 def _recovery(row: Row) -> StaleRecovery:
-    return StaleRecovery(row[0], row[1], row[2], row[3], row[4], row[5], Status(row[6]))
+    return StaleRecovery(row[0], row[1], row[2], row[3], row[4], row[5], Status(row[6]), row[7])
 
 
 def _backoff(backoff: Backoff) -> tuple[float, float, float, int]:

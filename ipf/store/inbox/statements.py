@@ -277,7 +277,8 @@ WITH lost AS (
     WHERE s.id = l.id
     RETURNING s.id, s.ordering_key, s.status, s.attempt_count, s.original_id
 ){_wake_next(_ENDED)}
-SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text
+SELECT s.id, b.correlation_id::text, b.source_system, b.source_id, b.message_type, s.attempt_count, s.status::text,
+       b.source_protocol
 FROM settled s JOIN message_bodies b ON b.id = coalesce(s.original_id, s.id) ORDER BY s.id"""
 
 

@@ -14,6 +14,7 @@ from twisted.internet.protocol import Factory
 from twisted.trial.unittest import TestCase
 
 from ipf.app.listeners.endpoints import MLLP, Listeners, bound, http_connections, mllp_connections
+from ipf.app.listeners.mllp import metric_label
 from ipf.config.settings import Listener, Settings
 from ipf.errors import Problem
 
@@ -36,6 +37,16 @@ print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 class EndpointTests(TestCase):
+    def test_labels_of_metrics_have_no_address(self) -> None:
+        for name, label in (
+            ("lab", "lab"),
+            ("tcp:2575", "tcp:2575"),
+            ("tcp:2575:interface=10.1.2.3", "tcp:2575"),
+            (r"ssl:2576:interface=\:\:1:privateKey=/etc/key", "ssl:2576"),
+            ("tcp:port=2575:interface=10.1.2.3", "tcp:port=2575"),
+        ):
+            self.assertEqual(metric_label(name), label)
+
     def test_unprotected_listeners_bind_loopback(self) -> None:
         for endpoint, is_protected, expected in BOUND:
             self.assertEqual(bound(endpoint, is_protected), expected)

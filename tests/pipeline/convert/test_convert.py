@@ -111,7 +111,7 @@ class RecordingMetrics:
     def settled(self, message: Claimed, status: Status, seconds: float) -> None:
         self.states.append((message.id, status))
 
-    def dead_lettered(self, reason: str) -> None:
+    def dead_lettered(self, message: Claimed, reason: str) -> None:
         self.reasons.append(reason)
 
     def match_unclear(self) -> None:

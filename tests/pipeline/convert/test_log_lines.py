@@ -28,7 +28,7 @@ class RecoveryTests(TestCase):
 
     def report(self, count: int, settled: Status) -> list[tuple[str, str]]:
         """Level and text of each line."""
-        row = StaleRecovery(7, "00000000-0000-7000-8000-000000000001", "LOST", "C1", "ADT_A01", count, settled)
+        row = StaleRecovery(7, "00000000-0000-7000-8000-000000000001", "LOST", "C1", "ADT_A01", count, settled, "OTHER")
         report_recovery(row, ConversionMetrics(), Backoff(1000, 2.0, 300_000, 3), LogLevel.error)
         lines = [record(event) for event in self.events]
         self.assertEqual({line["correlation_id"] for line in lines}, {row.correlation_id})
@@ -37,7 +37,7 @@ class RecoveryTests(TestCase):
     def count_of(self, status: Status) -> float:
         """Number of messages of this sender that entered a state."""
         name, system = "interface_engine_ingested_messages_total", "LOST"
-        return metrics.sample(name, status=status.value, source_protocol="HL7V2_MLLP", source_system=system)
+        return metrics.sample(name, status=status.value, source_protocol="OTHER", source_system=system)
 
     def test_retry_is_logged_as_scheduled(self) -> None:
         before = self.count_of(Status.FAILED)

@@ -34,7 +34,7 @@ class ReceiveCase(TestCase):
     def setUp(self) -> None:
         self.inbox = PlainInbox()
         self.clock = Clock()
-        self.counted: list[tuple[str, str]] = []
+        self.counted: list[tuple[str, str, str]] = []
         self.logged: list[str] = []
         self.lines: list[str] = []
         self.receiver = self.make()
@@ -55,7 +55,7 @@ class ReceiveCase(TestCase):
             self.clock,
             now=lambda: NOW,
             new_correlation_id=lambda: f"00000000-0000-7000-8000-{next(numbers):012}",
-            observe=lambda result, system: self.counted.append((result, system)),
+            observe=lambda *counted: self.counted.append(counted),
             **settings,
         )
 
@@ -94,7 +94,7 @@ class AcceptedTests(ReceiveCase):
         self.assertEqual((row.source_system, row.source_id, row.message_type), ("REG", "C1", "ADT_A04"))
         self.assertEqual((row.raw, row.charset, row.listener, row.received_at), (adt(), "utf-8", "main", NOW))
         self.assertEqual(row.correlation_id, "00000000-0000-7000-8000-000000000001")
-        self.assertEqual(self.counted, [("stored", "REG")])
+        self.assertEqual(self.counted, [("stored", "REG", "HL7V2_MLLP")])
 
     def test_a_batch_is_received_message_by_message(self) -> None:
         body = adt("C1") + adt("C2", rest="|||NE|NE") + adt("", "A08") + adt("C1")
@@ -121,11 +121,11 @@ class AcceptedTests(ReceiveCase):
         self.ack(adt())
         self.assertEqual(self.ack(adt(pid="PID|1||78\r"))[:2], ("AA", "C1"))
         self.assertEqual((len(self.inbox.order), self.logged), (1, ["conflicting_duplicate"]))
-        self.assertEqual(self.counted[-1], ("conflicting_duplicate", "REG"))
+        self.assertEqual(self.counted[-1], ("conflicting_duplicate", "REG", "HL7V2_MLLP"))
 
     def test_character_sets(self) -> None:
         name = "PID|1||77||Müller\r"
-        listener = MllpListener("latin", fallback_charset="cp1252")
+        listener = MllpListener("latin", fallback_charset="cp1252", protocol="OTHER")
         cases = [
             (adt("1", pid=name), "utf-8"),
             (adt("2", pid=name).decode().encode("cp1252"), "cp1252"),
@@ -135,6 +135,7 @@ class AcceptedTests(ReceiveCase):
         for raw, codec in cases:
             self.assertEqual(self.ack(raw, listener)[0], "AA")
             self.assertEqual((self.inbox.order[-1].charset, self.inbox.order[-1].raw), (codec, raw))
+            self.assertEqual(self.inbox.order[-1].source_protocol, "OTHER")
             self.assertEqual(Message.parse(raw, codec).children("PID")[0].children("PID_5")[0].text, "Müller")
 
     def test_each_acknowledgement_has_its_own_control_id(self) -> None:
@@ -227,7 +228,7 @@ class NotStoredTests(ReceiveCase):
         self.assertEqual((code, echoed, self.err(message)), ("AE", "C1", ("", "207", "the store cannot be reached")))
         self.inbox.fail = None
         self.assertEqual(self.ack(adt())[0], "AA")
-        self.assertEqual([result for result, _ in self.counted], ["unavailable", "stored"])
+        self.assertEqual([result for result, *_ in self.counted], ["unavailable", "stored"])
 
     def test_store_times_out(self) -> None:
         self.inbox.hold = True
