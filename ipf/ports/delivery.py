@@ -154,7 +154,20 @@ class AttemptPage:
     attempts: Sequence[Attempt]
 
 
-class DeliveryQueue(Protocol):
+class SubscriptionLedger(Protocol):
+    """What operators see of subscriptions."""
+
+    async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
+        """Counters of one subscription."""
+
+    async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
+        """Counters of up to `limit` subscriptions, oldest first.  `tenant` None: of all tenants."""
+
+    async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
+        """Attempts of one subscription, newest first; None when there is none."""
+
+
+class DeliveryQueue(SubscriptionLedger, Protocol):
     """Pending events by subscription.  Only active subscriptions are leased."""
 
     async def lease(self, worker: str, limit: int, until: datetime) -> list[Lease]:
@@ -219,15 +232,6 @@ class DeliveryQueue(Protocol):
 
     async def active(self) -> int:
         """Number of active subscriptions of all tenants."""
-
-    async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
-        """Counters of one subscription."""
-
-    async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
-        """Counters of up to `limit` subscriptions, oldest first.  `tenant` None: of all tenants."""
-
-    async def history(self, tenant: str, subscription_id: str, limit: int, offset: int) -> AttemptPage | None:
-        """Attempts of one subscription, newest first; None when there is none."""
 
 
 @dataclass(slots=True)

@@ -13,11 +13,14 @@ from ipf.ports.inbox import MessageFilter
 
 @dataclass(frozen=True, slots=True)
 class WrittenVersion:
-    """A resource version that a message created.  `action`: created, updated or deleted."""
+    """A resource version that a message created.  `action`: created, updated or deleted.
+
+    Of a FHIR server elsewhere: what its transaction-response names; `found`: the resource was there already.
+    """
 
     resource_type: str
     id: str
-    version_id: int
+    version_id: int | str
     action: str
     written_at: datetime
 

@@ -21,7 +21,7 @@ from ipf.app.listeners.identity import identity_admin
 from ipf.app.listeners.metrics import open_metrics
 from ipf.app.listeners.names import own_names
 from ipf.app.listeners.patient_merges import patient_merge_admin
-from ipf.app.maps.mapper import ProfileLookup, build_mapper
+from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
@@ -43,7 +43,7 @@ from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.pipeline.tracing import traced_handler
-from ipf.ports import SYSTEM, Answer, Handler, Request
+from ipf.ports import SYSTEM, Answer, EffectsStore, Handler, Request
 from ipf.ports.sources import OTHER
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.http.exchange import Observe as Observer
@@ -62,6 +62,7 @@ from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
+from ipf.store.inbox.remote_effects import PostgresRemoteEffects
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.resources.effects import PostgresEffects
 from ipf.store.resources.exports import PostgresExports
@@ -87,6 +88,7 @@ from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.channels import websocket_resource
 from ipf.wire.client.remote_service import RemoteService
+from ipf.wire.client.remote_subscriptions import RemoteSubscriptions
 from ipf.wire.http.app import resource as klein_resource
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.site import site
@@ -256,7 +258,7 @@ def _admin(
         access,
         stores.codes,
         parts.mapping,
-        _subscription_admin(settings, stores, parts.notifications.test),
+        _subscription_admin(settings, stores, parts.notifications.test, reactor),
         more=routes,
         audit=audit.admin,
     )
@@ -297,12 +299,23 @@ def _operations(settings: Settings, parts: HttpParts, reactor: Any) -> Operation
         ProfileLookup(parts.installation, now).is_mapped,
     )
     given = frozenset(name for name, value in os.environ.items() if value.strip())
-    messages, effects = PostgresMessageAdmin(stores.inbox_database), PostgresEffects(stores.fhir_database)
+    messages = PostgresMessageAdmin(stores.inbox_database)
+    effects: EffectsStore = PostgresEffects(stores.fhir_database)
+    if settings.fhir_url is not None:
+        effects = PostgresRemoteEffects(stores.inbox_database)
     return Operations(stores.inbox, stores.codes, messages, effects, preview, settings, given, __version__)
 
 
-def _subscription_admin(settings: Settings, stores: OpenedStores, test: TestNotification) -> SubscriptionAdmin:
-    """Subscriptions in the admin API."""
+def _subscription_admin(
+    settings: Settings, stores: OpenedStores, test: TestNotification, reactor: Any
+) -> SubscriptionAdmin:
+    """Subscriptions in the admin API: those of the FHIR server elsewhere, where there is one."""
+    if settings.fhir_url is not None:
+        remote = RemoteService(
+            reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", service_credentials(settings)
+        )
+        there = RemoteSubscriptions(remote, settings.fhir_url)
+        return SubscriptionAdmin(there, there.change_status, stores.notifier, there.test, _actor(settings))
     drafts = system_drafts(settings)
 
     async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str) -> object:

@@ -32,6 +32,7 @@ from ipf.rest.audit.recorder import audited
 from ipf.rest.write.remote_store import RemoteStore
 from ipf.rest.write.unit import Submit
 from ipf.security.audit import id_suffixes
+from ipf.store.inbox.remote_effects import PostgresRemoteEffects
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.telemetry import metrics as audit_metrics
@@ -132,13 +133,13 @@ def _submit(settings: Settings, stores: OpenedStores, audit_log: AuditLog | None
     """What stores converted messages: audited where they are stored here."""
     submit: Submit = stores.submit
     if settings.fhir_url is not None:
-        submit = _remote_store(settings.fhir_url, settings, reactor)
+        submit = _remote_store(settings.fhir_url, settings, stores, reactor)
     elif audit_log is not None:
         submit = audited(submit, audit_log.note, now, id_suffixes(), audit_metrics.audit_records)
     return submit
 
 
-def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
+def _remote_store(url: str, settings: Settings, stores: OpenedStores, reactor: Any) -> Submit:
     """Stores converted messages at the FHIR server of `IPF_FHIR_URL`."""
     from ipf.wire.client.remote_service import RemoteService  # only here: an HTTP client and TLS take 15 MiB
 
@@ -149,4 +150,4 @@ def _remote_store(url: str, settings: Settings, reactor: Any) -> Submit:
         reply = await remote.post(url, body, headers, correlation_id)
         return reply.status, reply.body
 
-    return RemoteStore(post).submit
+    return RemoteStore(post, PostgresRemoteEffects(stores.inbox_database).record, now).submit

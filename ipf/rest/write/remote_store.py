@@ -1,7 +1,8 @@
 """The remote FHIR server (`IPF_FHIR_URL`) as the store of converted messages: each unit is a transaction Bundle.
 
 Units are posted one after another, so that the messages of a patient stay in order.  A remote server has no receipts:
-after a crash a unit is posted again, and the conditions of its entries make the repeat a no-op.
+after a crash a unit is posted again, and the conditions of its entries make the repeat a no-op.  What its response
+names is recorded before the result leaves: these are the effects of the message.
 
 Every failure, including an unreachable server and a refused token, is Problem UPSTREAM; the message is retried with
 backoff.  Of an OperationOutcome only codes and expressions are kept, since its texts may contain patient data.
@@ -11,32 +12,46 @@ Source: decisions section 1; https://hl7.org/fhir/R4/http.html#transaction.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.bundle.transaction import entry_as_json
-from ipf.ports import Json
+from ipf.ports import Clock, Json, WrittenVersion
 from ipf.ports.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult
 
 Post = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]
 """Posts a Bundle with a correlation id; status and body.  Problem UPSTREAM when there is no response."""
 
+Record = Callable[[str, str, Sequence[WrittenVersion]], Awaitable[None]]
+"""Records the versions that a response names: tenant, correlation id, versions.  StoreUnreachable."""
+
 _VERBS = {Method.CREATE: "POST", Method.UPDATE: "PUT", Method.DELETE: "DELETE"}
 _MOST_ISSUES = 5
+_LOCATION = re.compile(
+    r"(?:^|/)(?P<kind>[A-Z][A-Za-z]+)/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/(?P<version>[A-Za-z0-9.-]{1,64}))?$"
+)
+_TAG = re.compile(r'W/"(?P<version>[A-Za-z0-9.-]{1,64})"')
 
 
 class RemoteStore:
     """Stores units at the remote FHIR server."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Post, record: Record, clock: Clock) -> None:
         self._post = post
+        self._record = record
+        self._clock = clock
 
     async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        """Store each unit completely or not at all; one result or Problem per unit, in order."""
+        """Store each unit completely or not at all; one result or Problem per unit, in order.
+
+        StoreUnreachable: what a response names could not be recorded.  The units are posted again.
+        """
         return [await self._submit(unit) for unit in units]
 
     async def _submit(self, unit: Unit) -> UnitResult | Problem:
@@ -45,8 +60,43 @@ class RemoteStore:
         except Problem as problem:
             return problem
         if status == 200:
+            await self._record(unit.tenant, unit.correlation_id, named_in(unit.entries, body, self._clock()))
             return UnitResult()
         return Problem(Category.UPSTREAM, f"the FHIR server responded with {status}{_issue_summary(body)}")
+
+
+def named_in(entries: Sequence[Entry], body: bytes, now: datetime) -> list[WrittenVersion]:
+    """The versions that a transaction-response names, in the order of its entries; another body names none."""
+    try:
+        answers: Any = loads(body)["entry"]
+        responses = [one["response"] for one in answers]
+    except (Problem, KeyError, TypeError):
+        return []
+    named = [_named(entry, found, now) for entry, found in zip(entries, responses, strict=False)]
+    return [one for one in named if one is not None]
+
+
+def _named(entry: Entry, response: Any, now: datetime) -> WrittenVersion | None:
+    if not isinstance(response, dict):
+        return None
+    place = _LOCATION.search(str(response.get("location", "")))
+    kind, id_, version = place.groups() if place else (entry.resource_type, entry.id, None)
+    if id_ is None:
+        return None
+    tag = _TAG.fullmatch(str(response.get("etag", "")))
+    version = version or (tag["version"] if tag else "")
+    created = str(response.get("status", "")).startswith("201")
+    existing = "found" if entry.method is Method.CREATE else "updated"
+    action = "deleted" if entry.method is Method.DELETE else "created" if created else existing
+    return WrittenVersion(kind, id_, version, action, _moment(response.get("lastModified")) or now)
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo is not None else None
 
 
 def bundle_of(unit: Unit) -> Json:

@@ -31,6 +31,7 @@ from ipf.wire.admin.messages import (
     HIGHEST_ID,
     TEXT_FILTERS,
     TIME_FILTERS,
+    InvalidStatus,
     answer,
     filter_of,
     parameters_of,
@@ -98,7 +99,7 @@ async def list_jobs(admin: MessageAdmin, request: Request) -> Answer:
     limit, offset = window(parameters)
     status = parameters.get("status") or None
     if status is not None and status not in JOB_STATES:
-        raise Problem(Category.VALUE, f"status must be one of {', '.join(JOB_STATES)}")
+        raise InvalidStatus(Category.VALUE, f"status must be one of {', '.join(JOB_STATES)}")
     total, jobs = await admin.jobs(tenant_of(parameters), status, limit, offset)
     return answer(200, _page(total, limit, offset, [job_item(one) for one in jobs]))
 

@@ -87,7 +87,7 @@ def _messages() -> Schema:
 
 def _effects() -> Schema:
     made = object_of(
-        resource_type=TEXT, id=TEXT, version_id=TEXT, action={"enum": ["created", "updated", "deleted"]},
+        resource_type=TEXT, id=TEXT, version_id=TEXT, action={"enum": ["created", "updated", "deleted", "found"]},
         written_at=TIME,
     )  # fmt: skip
     matched = object_of(

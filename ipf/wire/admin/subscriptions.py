@@ -19,11 +19,12 @@ from twisted.web.iweb import IRequest
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import redact_body
-from ipf.ports import DEFAULT_TENANT, Answer, Attempt, DeliveryQueue, Json, Notifier, Request, SubscriptionHealth
+from ipf.ports import DEFAULT_TENANT, Answer, Attempt, Json, Notifier, Request, SubscriptionHealth
+from ipf.ports.delivery import SubscriptionLedger
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
+from ipf.wire.admin.messages import InvalidStatus, answer, parameters_of, timestamp, window
 
 log = Logger()
 
@@ -45,7 +46,7 @@ class SubscriptionAdmin:
     `test`: sends a test notification.  `actor`: the author of a change where no person is named.
     """
 
-    queue: DeliveryQueue
+    queue: SubscriptionLedger
     change_status: ChangeStatus
     notifier: Notifier
     test: TestEndpoint
@@ -198,15 +199,15 @@ async def _find(admin: SubscriptionAdmin, tenant: str, subscription_id: str) -> 
 
 
 def _status(body: bytes) -> str:
-    """The one field of the body.  Problem VALUE names what is expected."""
-    expected = Problem(Category.VALUE, f"the body must be JSON with a status, one of {', '.join(STATUSES)}")
+    """The one field of the body.  Problem VALUE names what is expected; InvalidStatus: it is another."""
+    text = f"the body must be JSON with a status, one of {', '.join(STATUSES)}"
     try:
         asked: Json = loads(body)
     except Problem as malformed:
-        raise expected from malformed
+        raise Problem(Category.VALUE, text) from malformed
     status = asked.get("status") if isinstance(asked, dict) else None
     if status not in STATUSES:
-        raise expected
+        raise InvalidStatus(Category.VALUE, text)
     return str(status)
 
 

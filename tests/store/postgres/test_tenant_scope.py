@@ -67,6 +67,8 @@ USE_NO_TENANT = {
 INBOX = {
     "erasure/messages",
     "inbox/conflicts",
+    "inbox/feeds",
+    "inbox/remote_effects",
     "inbox/unread_fields",
     "inbox/inbox",
     "inbox/message_admin",

@@ -230,7 +230,8 @@ class ReplayTest(OperatorsTest):
         ):
             status, answer = await self.ask("POST", path, body)
             self.assertEqual(status, 400, (path, body, answer))
-        self.assertEqual((await self.ask("GET", "/jobs?status=x"))[0], 400)
+        status, found = (await self.ask("GET", "/jobs?status=x"))[:2]
+        self.assertEqual((status, found["error"]), (400, "invalid_status"))
         self.assertEqual((await self.ask("GET", "/jobs/7"))[0], 404)
         self.assertEqual((await self.ask("POST", "/jobs/7/cancel"))[0], 404)
 

@@ -14,6 +14,7 @@ from ipf.ports import HANDSHAKE, Answer, Attempt, Json, Request, SubscriptionSta
 from ipf.ports.caller import Caller
 from ipf.telemetry.logs import record
 from ipf.wire.admin import subscriptions as under_test
+from ipf.wire.admin.messages import refusal
 from ipf.wire.admin.subscriptions import SubscriptionAdmin, health_item
 from tests.contracts.resources import CORRELATION, Writing, change
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
@@ -182,5 +183,7 @@ class AdminSubscriptionsTests(Writing):
         for raw in bad:
             with self.assertRaises(Problem) as caught:
                 await under_test.change_status(self.admin, "s1", replace(request(), body=raw))
-            self.assertEqual(caught.exception.rendering.http_status, 400, raw)
+            refused = refusal(caught.exception)
+            code = "invalid_status" if raw not in (b"", b"{") else "bad_request"
+            self.assertEqual((refused.status, json.loads(refused.body)["error"]), (400, code), raw)
         self.assertEqual(self.changes, [])
