@@ -33,7 +33,7 @@ from ipf.app.runtime.watchdog import Watchdog
 from ipf.app.stages.audit_chain import start_audit_chain
 from ipf.app.stages.audit_feed import start_audit_feed
 from ipf.app.stages.converters import start_conversion
-from ipf.app.stages.files import start_files
+from ipf.app.stages.files import WatchedFolders
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
 from ipf.app.stages.notifications import start_notifications
@@ -84,13 +84,14 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
     polling = start_polling(settings, stores, profiles, reactor, stack)
+    files = WatchedFolders(settings, receiver)
     parts = HttpParts(
         stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, receiver, listeners,
-        feed, polling,
+        feed, polling, files,
     )  # fmt: skip
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)
-    start_files(settings, receiver, reactor, stack)
+    files.start(reactor, stack)
     await open_hl7_http(settings, receiver, limits.http, listeners, stack)
     stack.push_async_callback(profiles.stop)
     await profiles.start()

@@ -77,11 +77,11 @@ class Trace:
 class Sender:
     """What a sender does now.
 
-    `listener`: of the last message; None when retention has removed that.  `minutes`: messages received in each of the
-    last MINUTES minutes, the present one last.  `received`, `errors`: messages of the last 24 hours (from the beginning
-    of an hour), and those of them that failed or are dead letters.  `waiting`, `oldest_waiting`: messages that are
-    neither delivered nor dead letters.  `hours`, `longest_gap`: hours of the last LEARNT_DAYS days with messages, and
-    the longest time between two of them.
+    `listener`, `protocol`: of the last message; None when retention has removed that.  `minutes`: messages received in
+    each of the last MINUTES minutes, the present one last.  `received`, `errors`: messages of the last 24 hours (from
+    the beginning of an hour), and those of them that failed or are dead letters.  `waiting`, `oldest_waiting`:
+    messages that are neither delivered nor dead letters.
+    `hours`, `longest_gap`: hours of the last LEARNT_DAYS days with messages, and the longest time between two of them.
     """
 
     tenant: str
@@ -96,6 +96,7 @@ class Sender:
     oldest_waiting: datetime | None = None
     hours: int = 0
     longest_gap: timedelta | None = None
+    protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

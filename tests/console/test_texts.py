@@ -43,6 +43,7 @@ _DYNAMIC = (
     "profile.",
     "timeline.",
     "subscription.",
+    "interfaces.kind_",
     "topic.",
     "code.",
     "sample.",

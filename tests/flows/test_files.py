@@ -63,3 +63,19 @@ class FileFlowTests(TestCase):
         self.wait(lambda: self.done() == FILES)
         self.assertEqual(self.total(), FILES * MESSAGES)
         self.assertFalse((self.watched / "failed").exists())
+        self.reported()
+
+    def reported(self) -> None:
+        """Health and the list of senders say that it is a folder."""
+        (self.watched / "bad.hl7").write_bytes(b"MSH|^~\\&|LAB\r")
+        self.wait(lambda: (self.watched / "failed" / "bad.hl7").exists())
+        self.wait(
+            lambda: self.service.get("/actuator/health")[1]["components"]["files"]["details"]["lab"]["failed"] == 1
+        )
+        rmtree(self.watched)
+        self.wait(lambda: self.service.get("/actuator/health")[1]["components"]["files"]["status"] == "DOWN")
+        state, health = self.service.get("/actuator/health")
+        self.assertIn("lab: the folder cannot be read", str(health["components"]["files"]))
+        self.assertEqual((state, health["status"]), (200, "UP"))
+        (sender,) = self.service.get("/admin/observe/interfaces")[1]["items"]
+        self.assertEqual((sender["kind"], sender["listener"]), ("file", "lab"))

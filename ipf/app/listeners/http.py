@@ -26,6 +26,7 @@ from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
+from ipf.app.stages.files import WatchedFolders
 from ipf.app.stages.maintenance import deidentification, message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.notifications import Notifications
@@ -117,6 +118,7 @@ class HttpParts:
     listeners: Listeners
     audit_feed: AuditFeed | None
     polling: Polling
+    files: WatchedFolders
 
 
 async def open_http(
@@ -232,7 +234,9 @@ def _admin(
 ) -> IResource:
     """The admin API, with the observability API mounted in it."""
     stores = parts.stores
-    facts = Facts(__version__, _toggles(settings), parts.monitoring.uptime, dict(settings.expected_intervals))
+    facts = Facts(
+        __version__, _toggles(settings), parts.monitoring.uptime, dict(settings.expected_intervals), _kinds(settings)
+    )
     observe = Observe(parts.monitoring.statistics, health, facts, now)
     pruner, policy = message_pruner(settings, stores), retention_policy(settings)
     merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
@@ -273,6 +277,12 @@ def _workbench(settings: Settings, parts: HttpParts) -> Workbench:
     """Trials of maps on the maps in use, with the validation of their results."""
     checks = resource_checks(settings, parts.stores)
     return Workbench(parts.installation, parts.stores.inbox, run_in_thread, now, parts.map_folder, checks)
+
+
+def _kinds(settings: Settings) -> dict[str, str]:
+    """What the listeners are whose messages came neither over MLLP nor by polling."""
+    kinds = {one.name: "http" for one in settings.hl7_http_listen} | {name: "file" for name, _ in settings.file_sources}
+    return kinds | {"admin": "operator"}
 
 
 def _toggles(settings: Settings) -> dict[str, Any]:
@@ -365,6 +375,8 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "topics": Component(topics, required=False),
         "tls_files": Component(tls_files, required=False),
     }
+    if parts.files.sources:
+        found["files"] = Component(parts.files.health, required=False)
     if parts.audit_feed is not None:
         found["audit_feed"] = Component(parts.audit_feed.health, required=False)
     privacy = installed()

@@ -62,6 +62,17 @@ class FileSource:
         self._now = now
         self._seen: dict[str, tuple[int, int]] = {}
         self._stuck: dict[str, tuple[int, int]] = {}
+        self._reason = ""
+        self.taken = self.failed = 0
+        self.last_error: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps files from being taken now; without their names, which may tell of whom they are."""
+        if "" in self._stuck:
+            return f"the folder cannot be read: {self._reason}"
+        stuck = sum(self._seen.get(name) == state for name, state in self._stuck.items())
+        return f"files that cannot be opened or moved: {stuck} ({self._reason})" if stuck else None
 
     async def poll(self) -> None:
         """Take the files that are complete, the oldest first; what the file system refuses is logged once."""
@@ -82,7 +93,7 @@ class FileSource:
         """A file that cannot be opened or moved is left alone until it changes, or the service is started again."""
         if self._stuck.get(name) == state:
             return
-        self._stuck[name] = state
+        self._stuck[name], self._reason = state, str(error.strerror)
         log.warn("event=file_stuck source={source} file={file}: {reason}", event="file_stuck", source=self.name,
                  file=name or str(self._folder), reason=str(error.strerror))  # fmt: skip
 
@@ -158,6 +169,7 @@ class FileSource:
         refused = [one for one in taken if not one.answer.is_good]
         if not refused:
             await self._moved(name, DONE, [])
+            self.taken += 1
             log.info("event=file_taken source={source} file={file} messages={messages}", event="file_taken",
                      source=self.name, file=name, messages=len(taken))  # fmt: skip
             return
@@ -175,6 +187,8 @@ class FileSource:
             log.warn("event=file_failed source={source} file={file}: {reason}", event="file_failed", source=self.name,
                      file=name, reason=report[0])  # fmt: skip
         await self._run_in_thread(lambda: self._move(name, to, report))
+        if report:
+            self.failed, self.last_error = self.failed + 1, report[0]
 
     def _move(self, name: str, to: str, report: list[str]) -> None:
         """The report first: a file in `failed` always has one."""

@@ -32,7 +32,7 @@ WITH heard AS (
     SELECT tenant, source_system, min(first_seen) AS first_seen, max(last_seen) AS last_seen, max(last_id) AS last_id
     FROM heard GROUP BY 1, 2 ORDER BY 4 DESC LIMIT {MOST_SENDERS}
 )
-SELECT k.tenant, k.source_system, b.listener, k.first_seen, k.last_seen
+SELECT k.tenant, k.source_system, b.listener, k.first_seen, k.last_seen, b.source_protocol
 FROM known k LEFT JOIN message_bodies b ON b.id = k.last_id ORDER BY 1, 2"""
 
 _COUNTED = f"""
@@ -84,7 +84,7 @@ async def senders(database: Database, tenants: str, now: datetime) -> SendersNow
         count, gap = gaps[key][0] if gaps[key] else (0, None)
         received = sum(int(number) for _, number in hours[key])
         counts = _minutes(minutes[key], first)
-        about = (*row, counts, received, errors, waiting, oldest, int(count), gap)
+        about = (*row[:5], counts, received, errors, waiting, oldest, int(count), gap, row[5])
         made.append(Sender(*about))
     return SendersNow(made, _is_exact(rows))
 

@@ -10,17 +10,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from ipf.ports.sources import FHIR_REST, MLLP, NATIVE_API
 from ipf.ports.statistics import Sender
 from ipf.wire.admin.messages import timestamp
 
 LEARNT_HOURS = 24
 RATE_MINUTES = 5
 LATE_SECONDS = 60
+KINDS = ("mllp", "http", "file", "operator", "fhir", "rest", "other")
+_BY_PROTOCOL = {MLLP: "mllp", FHIR_REST: "fhir", NATIVE_API: "rest"}
+NO_KINDS: Mapping[str, str] = {}
 EVERY = "*"
 """The name of all other senders in the setting."""
 
 
-def item(sender: Sender, expected: Mapping[str, int], now: datetime) -> dict[str, Any]:
+def item(
+    sender: Sender, expected: Mapping[str, int], now: datetime, listeners: Mapping[str, str] = NO_KINDS
+) -> dict[str, Any]:
     """One sender; `per_minute`: mean of the last RATE_MINUTES minutes, of which the present one is not over."""
     seconds, source = expectation(sender, expected)
     silent = max((now - sender.last_seen).total_seconds(), 0.0)
@@ -29,6 +35,7 @@ def item(sender: Sender, expected: Mapping[str, int], now: datetime) -> dict[str
         "source_system": sender.source_system,
         "tenant": sender.tenant,
         "listener": sender.listener,
+        "kind": kind(sender, listeners),
         "first_seen": timestamp(sender.first_seen),
         "last_seen": timestamp(sender.last_seen),
         "silent_seconds": round(silent),
@@ -44,6 +51,13 @@ def item(sender: Sender, expected: Mapping[str, int], now: datetime) -> dict[str
         "oldest_waiting_at": timestamp(sender.oldest_waiting),
         "needs_attention": sender.errors > 0 or _is_late(sender, now),
     }
+
+
+def kind(sender: Sender, listeners: Mapping[str, str]) -> str | None:
+    """How the last message came: one of KINDS; None when retention has removed it.  `listeners`: kinds by name."""
+    if sender.protocol is None:
+        return None
+    return _BY_PROTOCOL.get(sender.protocol) or listeners.get(sender.listener or "", "other")
 
 
 def expectation(sender: Sender, expected: Mapping[str, int]) -> tuple[int | None, str | None]:

@@ -49,13 +49,14 @@ _WIDTHS = {"h": ("hour", timedelta(hours=1)), "d": ("day", timedelta(days=1))}
 class Facts:
     """Constant facts of the service.  `uptime`: seconds since its start.
 
-    `expected`: longest silence of senders by name, in seconds.
+    `expected`: longest silence of senders by name, in seconds.  `kinds`: `http`, `file` or `operator` by listener.
     """
 
     version: str
     toggles: Mapping[str, object]
     uptime: Callable[[], float]
     expected: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 class Observe:
@@ -132,7 +133,10 @@ class Observe:
         """`GET /admin/observe/interfaces`: the senders, those that need attention first."""
         now = self._now()
         found = await self._statistics.senders(now)
-        items = sorted((interfaces.item(one, self._facts.expected, now) for one in found.senders), key=interfaces.order)
+        items = sorted(
+            (interfaces.item(one, self._facts.expected, now, self._facts.kinds) for one in found.senders),
+            key=interfaces.order,
+        )
         sender = parameters_of(request).get("source_system")
         items = [one for one in items if not sender or one["source_system"] == sender]
         first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ipf.ports import Status
 from ipf.ports.identity import AnswerKind, ConflictKind, ConflictStatus
+from ipf.wire.observe.interfaces import KINDS
 from ipf.wire.observe.observe import (
     DEFAULT_LIMIT,
     DEFAULT_WINDOW,
@@ -194,7 +195,8 @@ def _message() -> dict[str, Schema]:
 def _interface() -> Schema:
     share = {"type": "number", "minimum": 0}
     return _object(
-        "A sender", source_system=_TEXT, tenant=_TEXT, listener=_or_null(_TEXT), first_seen=_TIME, last_seen=_TIME,
+        "A sender", source_system=_TEXT, tenant=_TEXT, listener=_or_null(_TEXT),
+        kind={"enum": [*KINDS, None]}, first_seen=_TIME, last_seen=_TIME,
         silent_seconds=_COUNT, expected_seconds=_or_null(_COUNT), expected_by={"enum": ["setting", "learnt", None]},
         is_silent={"type": "boolean"}, per_minute={"type": "number", "minimum": 0}, minutes=_list(_COUNT),
         received_24h=_COUNT, errors_24h=_COUNT, error_share=_or_null(share), waiting=_COUNT,

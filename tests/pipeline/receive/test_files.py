@@ -67,6 +67,25 @@ class FileSourceTests(TestCase):
                 self.clock.advance(0)
             await polling
 
+    async def test_what_keeps_files_is_told_without_their_names(self) -> None:
+        """Until the file is gone; what was refused is an error of the past."""
+        (self.folder / "done").symlink_to("nowhere")
+        self.put("Hansen.hl7", message("1"))
+        await self.look()
+        self.assertIn("File exists", self.source.problem or "")
+        self.assertNotIn("Hansen", self.source.problem or "")
+        for name in ("done", "Hansen.hl7"):
+            (self.folder / name).unlink()
+        self.put("good.hl7", message("2"))
+        self.put("bad.hl7", message("3"), b"MSH|^~\\&|LAB\r")
+        await self.look()
+        self.assertIsNone(self.source.problem)
+        self.assertEqual(self.source.last_error, "1 of 2 messages were not accepted")
+        self.assertEqual(self.source.taken, 1)
+        rmtree(self.folder)
+        await self.look(1)
+        self.assertEqual(self.source.problem, "the folder cannot be read: No such file or directory")
+
     def files(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 

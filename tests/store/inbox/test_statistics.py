@@ -134,6 +134,7 @@ class MessageStatisticsTests(TestCase):
         for found in (before, after):
             lab, ris = found["LAB"], found["RIS"]
             self.assertEqual((lab.tenant, lab.listener, lab.received, lab.errors), ("default", "lab", 4, 1))
+            self.assertEqual((lab.protocol, ris.protocol), ("HL7V2_MLLP", "HL7V2_MLLP"))
             self.assertEqual((lab.waiting, lab.oldest_waiting), (1, minute - 30 * HOUR))
             self.assertEqual((lab.first_seen, lab.last_seen), (minute - 30 * HOUR, minute - timedelta(minutes=10)))
             self.assertEqual({59 - place: count for place, count in enumerate(lab.minutes) if count}, {10: 2})

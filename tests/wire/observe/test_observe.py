@@ -84,11 +84,53 @@ TRACE = Trace(
 
 
 SENDERS = (
-    Sender("default", "AAA", "lab", NOW, NOW, tuple(range(60)), 200, 50, 0, None, 30, timedelta(hours=1)),
+    Sender("default", "AAA", "lab", NOW, NOW, tuple(range(60)), 200, 50, 0, None, 30, timedelta(hours=1), "OTHER"),
     Sender("default", "LAB", None, NOW, NOW - timedelta(minutes=16), (), 0, 0, 2, NOW),
-    Sender("default", "RIS", "ris", NOW, NOW - timedelta(hours=9), (0,) * 60, 3, 0, 0, None, 30, timedelta(hours=4)),
-    Sender("default", "PAS", "pas", NOW, NOW - timedelta(hours=9), (0,) * 60, 3, 0, 0, None, 23, timedelta(hours=4)),
-    Sender("default", "ECG", "ecg", NOW, NOW - timedelta(hours=7), (0,) * 60, 3, 3, 0, None, 30, timedelta(hours=4)),
+    Sender(
+        "default",
+        "RIS",
+        "ris",
+        NOW,
+        NOW - timedelta(hours=9),
+        (0,) * 60,
+        3,
+        0,
+        0,
+        None,
+        30,
+        timedelta(hours=4),
+        "FHIR_REST",
+    ),
+    Sender(
+        "default",
+        "PAS",
+        "pas",
+        NOW,
+        NOW - timedelta(hours=9),
+        (0,) * 60,
+        3,
+        0,
+        0,
+        None,
+        23,
+        timedelta(hours=4),
+        "OTHER",
+    ),
+    Sender(
+        "default",
+        "ECG",
+        "ecg",
+        NOW,
+        NOW - timedelta(hours=7),
+        (0,) * 60,
+        3,
+        3,
+        0,
+        None,
+        30,
+        timedelta(hours=4),
+        "HL7V2_MLLP",
+    ),
 )
 
 
@@ -169,7 +211,9 @@ class ObserveTests(TestCase):
             "auth_enabled": False, "validation_mode": "off", "channel_security_mode": "strict",
             "multitenancy_mode": "disabled",
         }  # fmt: skip
-        observe = Observe(self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5, {"LAB": 900}), lambda: NOW)
+        observe = Observe(
+            self.statistics, health, Facts("1.2.3", toggles, lambda: 12.5, {"LAB": 900}, {"lab": "file"}), lambda: NOW
+        )
         self.token = ""
         root = Resource()
         self.trail: list[Audit] = []
@@ -280,6 +324,8 @@ class ObserveTests(TestCase):
         self.assertEqual((shown["LAB"]["error_share"], shown["LAB"]["waiting"]), (None, 2))
         _, body, _ = await self.ask("/admin/observe/interfaces", "source_system=RIS")
         self.assertEqual([one["source_system"] for one in body["items"]], ["RIS"])
+        kinds = {one["source_system"]: one["kind"] for one in (await self.ask("/admin/observe/interfaces"))[1]["items"]}
+        self.assertEqual(kinds, {"LAB": None, "RIS": "fhir", "AAA": "file", "ECG": "mllp", "PAS": "other"})
         every = interfaces.expectation(SENDERS[0], {"*": 60, "LAB": 5})
         self.assertEqual(every, (60, "setting"))
 
