@@ -23,7 +23,7 @@ _TRACED = {
 }  # fmt: skip
 _COLUMNS = ("id", "received_at", "status", "attempt_count", "source_system", "source_id", "message_type", "last_error")
 _INTERFACES = (
-    "source_system", "listener", "last_seen", "is_silent", "expected_seconds", "per_minute", "received_24h",
+    "source_system", "kind", "listener", "last_seen", "is_silent", "expected_seconds", "per_minute", "received_24h",
     "errors_24h", "waiting", "oldest_waiting_at", "tenant",
 )  # fmt: skip
 _UNREAD = ("segment", "kind", "path")
