@@ -56,7 +56,7 @@ LAYERS = {
     ],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
-    "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll"}],
+    "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
     "vendor_profiles": [{"drafting"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],

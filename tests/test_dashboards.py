@@ -13,7 +13,14 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import TestCase
 
-from ipf.telemetry import access_metrics, audit_chain_metrics, audit_feed_metrics, metrics, poll_metrics
+from ipf.telemetry import (
+    access_metrics,
+    audit_chain_metrics,
+    audit_feed_metrics,
+    forward_metrics,
+    metrics,
+    poll_metrics,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_PROMETHEUS = {"job", "instance", "le"}  # labels added by Prometheus, or of histograms
@@ -35,6 +42,8 @@ def everything() -> dict[str, dict[str, set[str]]]:
         metrics.frame_rejected(code)
     for outcome in ("success", "failure", "limited"):
         poll_metrics.requested("ehr/lab/results", outcome)
+    for outcome in ("sent", "failed", "refused"):
+        forward_metrics.forwarded("laboratory", outcome)
     metrics.dead_lettered("mapping")
     metrics.queue(dict.fromkeys(("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER"), 0), 0.0)
     metrics.search_index_lag(0)

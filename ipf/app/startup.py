@@ -34,6 +34,7 @@ from ipf.app.stages.audit_chain import start_audit_chain
 from ipf.app.stages.audit_feed import start_audit_feed
 from ipf.app.stages.converters import start_conversion
 from ipf.app.stages.files import WatchedFolders
+from ipf.app.stages.forwarding import start_forwarding
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_monitoring
 from ipf.app.stages.notifications import start_notifications
@@ -83,11 +84,12 @@ async def start(settings: Settings, output: LogOutput, reactor: Any, stack: Asyn
     mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor, refused)
     profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
     mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
+    forwarding = start_forwarding(settings, stores, reactor, stack)
     polling = start_polling(settings, stores, profiles, reactor, stack)
     files = WatchedFolders(settings, receiver)
     parts = HttpParts(
         stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, receiver, listeners,
-        feed, polling, files,
+        feed, polling, files, forwarding,
     )  # fmt: skip
     await open_http(settings, parts, limits.http, reactor, stack)
     await mllp.open_all(stack)

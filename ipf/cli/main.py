@@ -22,6 +22,7 @@ from ipf.cli import (
     audit,
     bulk,
     configuration,
+    destinations,
     doctor,
     erasure,
     identity,
@@ -120,6 +121,7 @@ sending.register(cli, command)
 configuration.register(cli, command)
 profiles.register(cli, command)
 sources.register(cli, command)
+destinations.register(cli, command)
 bulk.register(cli, command)
 identity.register(cli, command)
 merges.register(cli, command)

@@ -83,6 +83,9 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
     file_poll_seconds: float = variable(
         "IPF_FILE_POLL_SECONDS", decimal(0.1), 2.0, "seconds between two looks into watched folders"
     )
+    forward_file: str | None = variable(
+        "IPF_FORWARD_FILE", optional, None, "TOML file: systems that received messages are sent on to; unset: none"
+    )
     polling_enabled: bool = variable(
         "IPF_POLLING_ENABLED", boolean, True, "false: this process does not poll the sources of vendor profiles"
     )

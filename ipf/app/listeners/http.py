@@ -27,6 +27,7 @@ from ipf.app.maps.profiles import VendorProfiles
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.app.runtime.stores import NotifierRouter, OpenedStores, system_drafts
 from ipf.app.stages.files import WatchedFolders
+from ipf.app.stages.forwarding import Forwarding
 from ipf.app.stages.maintenance import deidentification, message_pruner, retention_policy
 from ipf.app.stages.monitoring import Monitoring
 from ipf.app.stages.notifications import Notifications
@@ -75,6 +76,7 @@ from ipf.telemetry import access_metrics
 from ipf.wire.admin import actuator, audit_export, audit_views
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin import destinations as admin_destinations
 from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
@@ -119,6 +121,7 @@ class HttpParts:
     audit_feed: AuditFeed | None
     polling: Polling
     files: WatchedFolders
+    forwarding: Forwarding
 
 
 async def open_http(
@@ -249,6 +252,7 @@ def _admin(
         admin_ingest.routes(partial(_receive, parts.receiver), stores.inbox),
         admin_workbench.routes(_workbench(settings, parts), stores.notifier),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
+        admin_destinations.routes(parts.forwarding.store, lambda: {one.name for one in parts.forwarding.destinations}),
         admin_sources.routes(parts.polling.feeds, lambda: parts.polling.names),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),
@@ -372,6 +376,7 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         "startup": Component(startup),
         "profiles": Component(parts.profiles.health, required=False),
         "polling": Component(parts.polling.health, required=False),
+        "forwarding": Component(parts.forwarding.health, required=False),
         "topics": Component(topics, required=False),
         "tls_files": Component(tls_files, required=False),
     }

@@ -12,6 +12,7 @@ RUN_HOURS = 6
 # {held}: rows of patients under a legal hold (`legal_holds.py`).
 _DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {before} AND s.{ended} < {before}
     AND NOT s.id = ANY ({held})
+    AND NOT EXISTS (SELECT 1 FROM forwards f WHERE f.message_id = s.id AND f.status = 'PENDING')
     AND NOT EXISTS (SELECT 1 FROM message_states c WHERE c.original_id = s.id
                     AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))"""
 

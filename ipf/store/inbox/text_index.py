@@ -7,8 +7,7 @@ of each sender and type.
 A batch is one transaction and locks the single row of `message_index_state`: one process indexes at a time, and the
 deletion of a message waits (`message_index_forget`).  Committed batches survive a crash.
 
-Ids are assigned before their transactions commit, so an id may become visible after greater ones.  A batch therefore
-ends at a *horizon*: an id assigned before the start of transactions that have all ended by now.
+A batch ends at the horizon (`horizon.py`), so that no message is missed.
 
 Source: https://www.postgresql.org/docs/current/datatype-textsearch.html,
 https://www.postgresql.org/docs/current/textsearch-limitations.html
@@ -18,10 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
 from ipf.hl7.words import PATIENT, SYSTEM, TENANT, TYPE, folded, patients_in, read, runs_of, words_of_run
 from ipf.ports import MessageIndex
+from ipf.store.inbox.horizon import HORIZON, SETTLE_SECONDS, Horizon
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, joined, script
 
@@ -38,14 +37,6 @@ LONGEST_LEXEME = 2_000
 _SLICE = 32
 _CONTROL = re.compile("[\x00-\x1f]")
 
-HORIZON = Statement(
-    "index_horizon",
-    "",
-    """
-SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('message_bodies', 'id')), 0),
-       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
-       (SELECT indexed_to FROM message_index_state WHERE single)""",
-)
 STATE = Statement("index_state", "", "SELECT indexed_to FROM message_index_state WHERE single")
 TAKE = Statement("index_take", "", "SELECT indexed_to FROM message_index_state WHERE single FOR UPDATE SKIP LOCKED")
 NEXT = Statement(
@@ -80,65 +71,46 @@ ADVANCE = Statement("index_advance", "bigint", "UPDATE message_index_state SET i
 STATEMENTS = (HORIZON, STATE, TAKE, NEXT, ADD, ADD_TOTALS, ADVANCE)
 
 
-@dataclass(slots=True)
-class _Mark:
-    """An id that was assigned at `seen_at`; `xmax`: first unassigned transaction id some time later."""
-
-    id: int
-    seen_at: float
-    xmax: int | None = None
-
-
 class PostgresMessageIndex:
     """`ports.MessageIndex`.
 
-    `seconds`: a clock.  `settle_seconds`: time after which the transaction of an assigned id has a transaction id.
-    `batch`: maximum number of messages in one transaction.
+    `seconds`: a clock.  `settle_seconds`: see `Horizon`.  `batch`: maximum number of messages in one transaction.
     """
 
     def __init__(
-        self, database: Database, seconds: Callable[[], float], settle_seconds: float = 0.5, batch: int = BATCH
+        self,
+        database: Database,
+        seconds: Callable[[], float],
+        settle_seconds: float = SETTLE_SECONDS,
+        batch: int = BATCH,
     ) -> None:
         self._database = database
-        self._seconds = seconds
-        self._settle_seconds = settle_seconds
+        self._horizon = Horizon(database, seconds, settle_seconds)
         self._batch = batch
-        self._mark: _Mark | None = None
-        self._horizon = 0
 
     async def index_next(self, pause: Callable[[], Awaitable[object]]) -> int:
         """See `ports.MessageIndex.index_next`."""
-        indexed = await self._move_horizon()
-        if self._horizon <= indexed:
+        horizon, indexed = await self._horizon.move(), await self._indexed()
+        if horizon <= indexed:
             return 0
         async with self._database.session() as session:
             state = await session.maybe(TAKE.call())
             if state is None or state[0] != indexed:
                 return 0
-            rows = await session.many(NEXT.call(indexed, self._horizon, self._batch, BATCH_BYTES))
+            rows = await session.many(NEXT.call(indexed, horizon, self._batch, BATCH_BYTES))
             words = await _words(rows, pause)
-            reached = rows[-1][0] if rows else self._horizon
+            reached = rows[-1][0] if rows else horizon
             add = ADD.call(joined(row[0] for row in rows), joined(words)) if rows else ""
             await session.commit(script(add, ADD_TOTALS.call(indexed, reached), ADVANCE.call(reached)))
         return len(rows)
 
     async def lag(self) -> int:
         """See `ports.MessageIndex.lag`."""
-        last, _, _, indexed = await self._database.one(HORIZON.call())
-        return max(0, int(last) - int(indexed))
+        return max(0, await self._horizon.last_id() - await self._indexed())
 
-    async def _move_horizon(self) -> int:
-        """Advance the horizon if possible.  Returns the last indexed id."""
-        last, xmin, xmax, indexed = (int(value) for value in await self._database.one(HORIZON.call()))
-        now, mark = self._seconds(), self._mark
-        if mark is not None and mark.xmax is None and now - mark.seen_at >= self._settle_seconds:
-            mark.xmax = xmax
-        if mark is not None and mark.xmax is not None and xmin >= mark.xmax:
-            self._horizon, mark = max(self._horizon, mark.id), None
-        if mark is None and last > self._horizon:
-            mark = _Mark(last, now)
-        self._mark = mark
-        return indexed
+    async def _indexed(self) -> int:
+        """The last id that is indexed."""
+        return int((await self._database.one(STATE.call()))[0])
 
 
 async def _words(rows: Iterable[Row], pause: Callable[[], Awaitable[object]]) -> list[str]:

@@ -35,6 +35,14 @@ _TENANT: Schema = {
 }
 
 
+_DESTINATION_VERBS = {
+    "retry": "Send dead letters again",
+    "skip": "Give up a message that holds back others",
+    "pause": "Send nothing until it is resumed",
+    "resume": "Send again",
+}
+
+
 def document(version: str) -> Schema:
     """The whole document; `version`: of the service."""
     return {
@@ -337,6 +345,16 @@ def _other_paths() -> Schema:
                 _EXPORT,
             )
         },
+        "/admin/destinations": {"get": _operation("destinations", "Destinations of forwarded messages", "Any", [])},
+        "/admin/destinations/{id}/messages": {
+            "get": _operation("forwarded", "What a destination was sent, oldest first", "Any", _destination())
+        },
+        **{
+            f"/admin/destinations/{{id}}/{verb}": {
+                "post": _operation(f"{verb}Destination", text, "Any", _destination(), "404")
+            }
+            for verb, text in _DESTINATION_VERBS.items()
+        },
         "/admin/sources": {"get": _operation("sources", "Polled sources: how far each feed has been read", "Any", [])},
         "/admin/sources/poll": {"post": _operation("pollSource", "Poll a feed at once", "Any", [], "404")},
         "/admin/sources/rewind": {
@@ -356,6 +374,10 @@ def _query(name: str, schema: Schema, description: str) -> Schema:
 
 def _path(name: str, schema: Schema | None = None) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": schema or {"type": "integer"}}
+
+
+def _destination() -> list[Schema]:
+    return [_path("id", {"type": "string"})]
 
 
 def _page(name: str, summary: str, schema: str, *parameters: Schema) -> Schema:

@@ -23,7 +23,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 APPLIED = {
     "fhir": (30, "a80b1f2584471ba7805062397242d90b7a77f06c416c875a4c40a247be428341"),
-    "ipf": (16, "3ab0441209fcb737f0276700810403a3c203abd05a85bf9389e9fecea9f3780f"),
+    "ipf": (17, "3785291fe2e4d4d0cf2a0709625187a3c185282f6f29d5c914c15f939ac77b57"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
 

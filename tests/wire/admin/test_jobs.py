@@ -20,6 +20,7 @@ from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
 from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin import audit_export, audit_views
+from ipf.wire.admin import destinations as admin_destinations
 from ipf.wire.admin import ingest as admin_ingest
 from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin import retention as admin_retention
@@ -337,7 +338,8 @@ class OpenApiTest(TestCase):
         more = [
             operations, admin_audit.routes(fake), audit_export.routes(fake, fake),
             audit_views.routes(), admin_profiles.routes(fake, fake),
-            admin_retention.routes(fake, fake, fake), admin_sources.routes(fake, fake), admin_unread.routes(fake),
+            admin_retention.routes(fake, fake, fake), admin_sources.routes(fake, fake),
+            admin_destinations.routes(fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
             ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
         ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""Which messages a destination gets, and what is changed in them.
+
+Without changes the bytes are those that were received.  A change sets a whole field of every segment of a name; the
+value may be another field of the message (`{PV1-3}`).  The text keeps the delimiters and the character set of the
+message.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+from ipf.errors import Category, Problem
+from ipf.hl7.charset import decode
+from ipf.hl7.header import scan_header
+from ipf.ports.forwards import Candidate, Destination
+
+FIELD = re.compile(r"([A-Z][A-Z0-9]{2})-([1-9]\d?)")
+_REFERENCE = re.compile(r"\{([A-Z][A-Z0-9]{2})-([1-9]\d?)\}")
+
+
+def matches(destination: Destination, message: Candidate) -> bool:
+    """Whether a destination gets a message."""
+    if message.tenant != destination.tenant:
+        return False
+    if destination.listeners and message.listener not in destination.listeners:
+        return False
+    if destination.senders and message.source_system not in destination.senders:
+        return False
+    if destination.types and not any(fnmatchcase(message.message_type, one) for one in destination.types):
+        return False
+    return not destination.facilities or _facility(message.head) in destination.facilities
+
+
+def _facility(head: bytes) -> str:
+    try:
+        return scan_header(head).sending_facility
+    except Problem:
+        return ""
+
+
+def changed(destination: Destination, raw: bytes, charset: str) -> bytes:
+    """The message as it is sent.  Problem VALUE: a value cannot be written in the character set of the message."""
+    if not destination.changes and not destination.remove:
+        return raw
+    header = scan_header(raw)
+    codec = decode(raw, header.charset_names, charset or "utf-8").codec
+    text = raw.decode(codec)
+    separator = text[3:4]
+    lines = [line for line in text.split("\r") if not _is_removed(line[:3], destination.remove)]
+    values = [(FIELD.fullmatch(field), _filled(value, lines, separator)) for field, value in destination.changes]
+    for found, value in values:
+        assert found is not None  # the reader of the file checks it
+        name, number = found[1], int(found[2])
+        lines = [_with(line, number, value, separator) if line[:3] == name else line for line in lines]
+    try:
+        return "\r".join(lines).encode(codec)
+    except UnicodeEncodeError as error:
+        raise Problem(Category.VALUE, f"a changed field cannot be written in {codec}") from error
+
+
+def _is_removed(name: str, patterns: tuple[str, ...]) -> bool:
+    return name != "MSH" and any(fnmatchcase(name, one) for one in patterns)
+
+
+def _filled(value: str, lines: list[str], separator: str) -> str:
+    """The value with references replaced by the first segment of that name."""
+
+    def field(found: re.Match[str]) -> str:
+        line = next((one for one in lines if one[:3] == found[1]), "")
+        parts = _parts(line, separator)
+        number = int(found[2])
+        return parts[number] if number < len(parts) else ""
+
+    return _REFERENCE.sub(field, value)
+
+
+def _with(line: str, number: int, value: str, separator: str) -> str:
+    parts = _parts(line, separator)
+    parts += [""] * (number + 1 - len(parts))
+    parts[number] = value
+    if line.startswith("MSH"):
+        del parts[1]  # MSH-1 is the separator itself
+    return separator.join(parts)
+
+
+def _parts(line: str, separator: str) -> list[str]:
+    """The fields by their numbers; MSH-1 is the separator."""
+    parts = line.split(separator)
+    return [parts[0], separator, *parts[1:]] if line.startswith("MSH") else parts
