@@ -17,7 +17,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Request
 from ipf.ports.forwards import DestinationRow, ForwardRow, ForwardStatus, ForwardStore
 from ipf.wire.admin.klein_app import Routes, Run
-from ipf.wire.admin.messages import answer, parameters_of, row_id, timestamp, window
+from ipf.wire.admin.messages import InvalidStatus, answer, parameters_of, row_id, timestamp, window
 
 Names = Callable[[], Collection[str]]
 """The destinations of the settings."""
@@ -35,7 +35,7 @@ async def list_messages(store: ForwardStore, name: str, request: Request) -> Ans
     parameters = parameters_of(request)
     given = parameters.get("status")
     if given is not None and given not in set(ForwardStatus):
-        raise Problem(Category.VALUE, f"status must be one of {', '.join(ForwardStatus)}", "status")
+        raise InvalidStatus(Category.VALUE, f"status must be one of {', '.join(ForwardStatus)}", "status")
     limit, offset = window(parameters)
     total, rows = await store.messages(name, None if given is None else ForwardStatus(given), limit, offset)
     return answer(200, {"total": total, "limit": limit, "offset": offset, "items": [_message(row) for row in rows]})
