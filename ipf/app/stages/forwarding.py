@@ -106,7 +106,7 @@ def forward_destinations(settings: Settings) -> tuple[Destination, ...]:
 
 def start_forwarding(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Forwarding:
     """Send received messages on, from now on."""
-    from ipf.wire.mllp.client import MllpClient
+    from ipf.wire.client.mllp_client import MllpClient
 
     destinations = forward_destinations(settings)
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ipf.wire.admin import erasure_schema, identity_schema
 from ipf.wire.admin import profiles_schema as admin_profiles_schema
+from ipf.wire.admin import systems_schema as admin_systems_schema
 from ipf.wire.admin.schemas import COUNT, STATES, TEXT, Schema, ref, schemas
 
 _LIMIT = "default 50, clamped to 1..500"
@@ -32,14 +33,6 @@ _TENANT: Schema = {
     "in": "query",
     "description": "whose; * = of all tenants; without it those of the tenant default",
     "schema": TEXT,
-}
-
-
-_DESTINATION_VERBS = {
-    "retry": "Send dead letters again",
-    "skip": "Give up a message that holds back others",
-    "pause": "Send nothing until it is resumed",
-    "resume": "Send again",
 }
 
 
@@ -345,21 +338,7 @@ def _other_paths() -> Schema:
                 _EXPORT,
             )
         },
-        "/admin/destinations": {"get": _operation("destinations", "Destinations of forwarded messages", "Any", [])},
-        "/admin/destinations/{id}/messages": {
-            "get": _operation("forwarded", "What a destination was sent, oldest first", "Any", _destination())
-        },
-        **{
-            f"/admin/destinations/{{id}}/{verb}": {
-                "post": _operation(f"{verb}Destination", text, "Any", _destination(), "404")
-            }
-            for verb, text in _DESTINATION_VERBS.items()
-        },
-        "/admin/sources": {"get": _operation("sources", "Polled sources: how far each feed has been read", "Any", [])},
-        "/admin/sources/poll": {"post": _operation("pollSource", "Poll a feed at once", "Any", [], "404")},
-        "/admin/sources/rewind": {
-            "post": _operation("rewindSource", "Poll a feed again from a time", "Any", [], "404")
-        },
+        **admin_systems_schema.paths(_operation),
         "/admin/retention": {
             "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
             "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
@@ -374,10 +353,6 @@ def _query(name: str, schema: Schema, description: str) -> Schema:
 
 def _path(name: str, schema: Schema | None = None) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": schema or {"type": "integer"}}
-
-
-def _destination() -> list[Schema]:
-    return [_path("id", {"type": "string"})]
 
 
 def _page(name: str, summary: str, schema: str, *parameters: Schema) -> Schema:

@@ -68,6 +68,8 @@ INBOX = {
     "erasure/messages",
     "inbox/conflicts",
     "inbox/feeds",
+    "inbox/forwards",
+    "inbox/horizon",
     "inbox/remote_effects",
     "inbox/unread_fields",
     "inbox/inbox",

@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.answers import AckAnswer
 from ipf.hl7.framing import Framer, frame
 from ipf.ports.forwards import Destination, NotSent
-from ipf.wire.mllp.client import MllpClient
+from ipf.wire.client.mllp_client import MllpClient
 from tests.waiting import free_port
 
 MESSAGE = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|7|P|2.5\r"
