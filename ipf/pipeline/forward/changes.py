@@ -8,7 +8,6 @@ message.
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 
 from ipf.errors import Category, Problem
 from ipf.hl7.charset import decode
@@ -27,9 +26,14 @@ def matches(destination: Destination, message: Candidate) -> bool:
         return False
     if destination.senders and message.source_system not in destination.senders:
         return False
-    if destination.types and not any(fnmatchcase(message.message_type, one) for one in destination.types):
+    if destination.types and not any(_fits(message.message_type, one) for one in destination.types):
         return False
     return not destination.facilities or _facility(message.head) in destination.facilities
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether it is the name, or begins as one that ends in `*`."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def _facility(head: bytes) -> str:
@@ -60,7 +64,7 @@ def changed(destination: Destination, raw: bytes, charset: str) -> bytes:
 
 
 def _is_removed(name: str, patterns: tuple[str, ...]) -> bool:
-    return name != "MSH" and any(fnmatchcase(name, one) for one in patterns)
+    return name != "MSH" and any(_fits(name, one) for one in patterns)
 
 
 def _filled(value: str, lines: list[str], separator: str) -> str:
