@@ -116,7 +116,8 @@ class Practice:
 
 
 def _record(number: int, version: int) -> Any:
-    return {"patientid": str(number), "practiceid": "1", "lastname": f"Name{number}", "email": f"{version}@test"}
+    return {"patientid": str(number), "practiceid": "1", "lastname": f"Name{number}", "email": f"{version}@test",
+            "lastmodified": version}  # fmt: skip
 
 
 def _answer(request: Any, status: int, body: Any, *headers: tuple[str, str]) -> None:

@@ -35,7 +35,12 @@ ingest:
       tokenUrl: http://127.0.0.1:{port}/oauth2/token
       clientId: ${{PRACTICE_CLIENT}}
       clientSecretEnv: PRACTICE_SECRET
-    resources: [test-changed-patients]
+    resources:
+      - sourceType: test-changed-patients
+        query: patients/changed
+        items: patients
+        idField: patientid
+        versionField: lastmodified
 mappings:
   - {{sourceType: test-changed-patients, map: maps/patient.fml, tests: [tests/patient]}}
 """

@@ -41,8 +41,8 @@ _T = TypeVar("_T")
 class HttpClient:
     """One connection pool and its treq client.
 
-    `body_limit`: bytes of a response body.  `connections_per_host`: unused connections that are kept; there is no limit
-    for connections in use.  `permits`: addresses that may be connected to, None = all.
+    `body_limit`: bytes of a response body.  `connections_per_host`: unused connections that are kept (0: each request
+    has its own); there is no limit for connections in use.  `permits`: addresses that may be connected to, None = all.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class HttpClient:
         permits: AddressRule | None = None,
     ) -> None:
         self._reactor = reactor
-        self._pool = HTTPConnectionPool(reactor, persistent=True)
+        self._pool = HTTPConnectionPool(reactor, persistent=connections_per_host > 0)
         self._pool.maxPersistentPerHost = connections_per_host
         self._pool.cachedConnectionTimeout = IDLE_SECONDS
         self._pool.retryAutomatically = False

@@ -50,12 +50,13 @@ class RemoteService:
         *,
         clock: IReactorTime | None = None,
         body_limit: int = BODY_LIMIT,
+        connections_per_host: int = CONNECTIONS_PER_HOST,
     ) -> None:
         self._clock: IReactorTime = clock or reactor
         self._timeout_seconds = timeout_seconds
         self._name = name
         self._http = HttpClient(
-            reactor, timeout_seconds, body_limit=body_limit, connections_per_host=CONNECTIONS_PER_HOST
+            reactor, timeout_seconds, body_limit=body_limit, connections_per_host=connections_per_host
         )
         self._tokens = None if credentials is None else Tokens(self.request, credentials, self._clock)
 

@@ -30,7 +30,10 @@ class SourceClient:
     def __init__(self, source: PolledSource, environ: Mapping[str, str], reactor: Any) -> None:
         self._headers = _headers(source, environ)
         grant = grant_of(source.auth, environ)
-        self._service = RemoteService(reactor, TIMEOUT_SECONDS, "the source", grant, body_limit=BODY_LIMIT)
+        # A kept connection that the source closes at the moment of a request looks like an answer that was lost.
+        self._service = RemoteService(
+            reactor, TIMEOUT_SECONDS, "the source", grant, body_limit=BODY_LIMIT, connections_per_host=0
+        )
 
     async def get(self, url: str) -> Reply:
         """One GET.  Problem UPSTREAM."""

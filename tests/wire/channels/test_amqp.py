@@ -134,7 +134,7 @@ class AmqpTests(BrokerCase):
 
     async def test_a_server_that_is_down_and_back(self) -> None:
         """A connection that was lost is made again by the next message, and what was confirmed is still there."""
-        self.assertTrue((await self.sender.send(note(self.endpoint))).succeeded)
+        self.assertTrue((await self.delivered(self.sender, note(self.endpoint))).succeeded)
         self.server.kill()
         sent = await self.sender.send(note(self.endpoint, 2))
         self.assertEqual((sent.succeeded, sent.is_refused), (False, False))
