@@ -38,7 +38,10 @@ class RabbitServer(BrokerProcess):
         if self._mapper is None:
             epmd = shutil.which("epmd")
             assert epmd is not None
-            self._mapper = subprocess.Popen([epmd, "-address", "127.0.0.1", "-port", str(self._mapper_port)])
+            self._mapper = subprocess.Popen(
+                [epmd, "-address", "127.0.0.1", "-port", str(self._mapper_port)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,  # not those of trial
+            )  # fmt: skip
         return [str(PROGRAM)]
 
     def environment(self) -> dict[str, str]:
