@@ -64,10 +64,12 @@ class RabbitServer(BrokerProcess):
 
     def end(self) -> None:
         """kill -9 of the node and of its port mapper."""
-        self.kill()
-        if self._mapper is not None:
-            self._mapper.kill()
-            self._mapper.wait()
+        try:
+            self.kill()
+        finally:
+            if self._mapper is not None:
+                self._mapper.kill()
+                self._mapper.wait()
 
     def _connect(self) -> pika.BlockingConnection:
         return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=self._login))
