@@ -22,7 +22,8 @@ _TYPE = re.compile(r"[A-Z][A-Z0-9]{2}_([A-Z0-9]{3}|\*)")
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}|Z\*")
 _LISTS = ("senders", "facilities", "types", "listeners", "remove")
 _KEYS = frozenset((
-    "name", "endpoint", "ca", "certificate", "key", "tenant", "set", "ack_seconds", "max_attempts", "since", *_LISTS,
+    "name", "endpoint", "ca", "certificate", "key", "tenant", "where", "set", "compute", "ack_seconds", "max_attempts",
+    "since", *_LISTS,
 ))  # fmt: skip
 _LONGEST_WAIT = 60.0
 
@@ -71,7 +72,9 @@ def _destination(row: Any, place: str) -> dict[str, Any]:
         "name": name, "host": parts[2].strip("[]"), "port": int(parts[3]), "tls": parts[1] == "tls", **files,
         "senders": frozenset(lists["senders"]), "facilities": frozenset(lists["facilities"]),
         "types": tuple(lists["types"]), "listeners": frozenset(lists["listeners"]), "remove": tuple(lists["remove"]),
-        "changes": _changes(row, place), "ack_seconds": _number(row, "ack_seconds", 30.0, 0.1, _LONGEST_WAIT, place),
+        "where": _text(row, "where", place) if "where" in row else "", "changes": _changes(row, "set", place),
+        "computed": _changes(row, "compute", place),
+        "ack_seconds": _number(row, "ack_seconds", 30.0, 0.1, _LONGEST_WAIT, place),
         "max_attempts": int(_number(row, "max_attempts", 0, 0, 1_000_000, place)), "since": _since(row, place),
     }  # fmt: skip
     return made | ({"tenant": _text(row, "tenant", place)} if "tenant" in row else {})
@@ -97,15 +100,15 @@ def _check(values: list[str], pattern: re.Pattern[str], key: str, expected: str,
             raise Problem(Category.VALUE, f"{key}: {one} is none of {expected}", place)
 
 
-def _changes(row: Row, place: str) -> tuple[tuple[str, str], ...]:
-    given = row.get("set", {})
+def _changes(row: Row, key: str, place: str) -> tuple[tuple[str, str], ...]:
+    given = row.get(key, {})
     if not isinstance(given, dict):
-        raise Problem(Category.VALUE, 'set must be a table, such as {"MSH-5" = "LAB"}', place)
+        raise Problem(Category.VALUE, f'{key} must be a table of fields, such as {{"MSH-5" = ...}}', place)
     for field, value in given.items():
         if not FIELD.fullmatch(field) or field in ("MSH-1", "MSH-2", "MSH-9", "MSH-10"):
-            raise Problem(Category.VALUE, f"set: {field} is no field that can be changed, such as MSH-5", place)
+            raise Problem(Category.VALUE, f"{key}: {field} is no field that can be changed, such as MSH-5", place)
         if not isinstance(value, str) or "\r" in value or "\n" in value:
-            raise Problem(Category.VALUE, f"set: the value of {field} must be a text of one line", place)
+            raise Problem(Category.VALUE, f"{key}: the value of {field} must be a text of one line", place)
     return tuple(given.items())
 
 

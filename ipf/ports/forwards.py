@@ -28,8 +28,9 @@ class ForwardStatus(StrEnum):
 class Destination:
     """A system that gets messages over MLLP.  An empty filter matches everything.
 
-    `senders`: MSH-3.1; `facilities`: MSH-4.1; `types`: `ADT_A01`, or `ADT_*`; `listeners`: names.  `changes`: field and
-    value, such as (`MSH-5`, `LAB`).  `remove`: names of segments, or `Z*`.  `since`: messages before it are not sent.
+    `senders`: MSH-3.1; `facilities`: MSH-4.1; `types`: `ADT_A01`, or `ADT_*`; `listeners`: names; `where`: FHIRPath.
+    `changes`: field and value, such as (`MSH-5`, `LAB`); `computed`: field and FHIRPath.  `remove`: names of segments,
+    or `Z*`.  `since`: messages before it are not sent.
     `ca`, `certificate`, `key`: PEM files; with `tls` only.  `max_attempts`: 0 = until it is acknowledged.
     """
 
@@ -45,7 +46,9 @@ class Destination:
     facilities: frozenset[str] = frozenset()
     types: tuple[str, ...] = ()
     listeners: frozenset[str] = frozenset()
+    where: str = ""
     changes: tuple[tuple[str, str], ...] = ()
+    computed: tuple[tuple[str, str], ...] = ()
     remove: tuple[str, ...] = ()
     ack_seconds: float = 30.0
     max_attempts: int = 0
@@ -54,7 +57,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A stored message, as filters see it.  `head`: its first bytes."""
+    """A stored message, as filters see it.  `raw`: its first bytes, or the whole message when it was asked for."""
 
     id: int
     received_at: datetime
@@ -62,7 +65,8 @@ class Candidate:
     source_system: str
     message_type: str
     listener: str
-    head: bytes
+    charset: str
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,11 @@ class ForwardStore(Protocol):
     async def renew(self, name: str, fence: int, seconds: float) -> bool:
         """Renew the lease; False: it was lost."""
 
-    async def fill(self, name: str, fence: int, matches: Matches, limit: int) -> int | None:
-        """Put the next messages that match into the ledger; how many were looked at.  None: the lease was lost."""
+    async def fill(self, name: str, fence: int, matches: Matches, limit: int, *, whole: bool = False) -> int | None:
+        """Put the next messages that match into the ledger; how many were looked at.  None: the lease was lost.
+
+        `whole`: the filter needs whole messages.
+        """
 
     async def next(self, name: str) -> Pending | None:
         """The first pending message; None: there is none."""

@@ -54,6 +54,8 @@ class ForwardingTests(TestCase):
             (TCP + 'set = {"MSH-10" = "1"}', "MSH-10 is no field"),
             (TCP + 'set = {"PID" = "1"}', "PID is no field"),
             (TCP + 'set = {"PID-3" = 1}', "must be a text"),
+            (TCP + "where = 1", "where must be"),
+            (TCP + 'compute = {"MSH-9" = "1"}', "compute: MSH-9 is no field"),
             (TCP + "ack_seconds = 61", "from 0.1 to 60"),
             (TCP + "max_attempts = true", "must be a number"),
             (TCP + 'since = "soon"', "must be a time"),

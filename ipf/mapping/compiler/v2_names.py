@@ -18,10 +18,9 @@ from ipf.hl7.message import number_of
 from ipf.hl7.structure import all_group_names, all_segment_names, is_structure
 from ipf.mapping.compiler.expressions.native import parts
 from ipf.mapping.compiler.v2 import count_of_parts, types_of
-from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import Place, Rule, Source, Target
+from ipf.mapping.language.model import NOWHERE, Place, Rule, Source, Target
 
-Fail = Callable[[str, Place], FmlError]
+Fail = Callable[[str, Place], Exception]
 
 _SAME_TYPE = frozenset(("where", "first", "last", "tail", "skip", "take", "single", "distinct", "trace"))
 _ON_ITEMS = frozenset(("where", "select", "all", "exists", "repeat", "aggregate"))
@@ -40,6 +39,22 @@ def check_rules(rules: tuple[Rule, ...], types: dict[str, str], fail: Fail) -> N
         for target in rule.targets:
             _check_target(target, inner, fail)
         check_rules(rule.rules, inner, fail)
+
+
+class _Wrong(Exception):
+    """A name that no message can have, in an expression outside of a map."""
+
+
+def check_names(expression: str, focus: str, types: dict[str, str]) -> str:
+    """What is wrong with the names in an expression on items of type `focus`; empty: nothing.
+
+    `types`: HL7 v2 type of each variable.  The syntax is checked elsewhere.
+    """
+    try:
+        _Names(types, focus, NOWHERE, lambda text, _: _Wrong(text)).check(expression)
+    except _Wrong as wrong:
+        return str(wrong)
+    return ""
 
 
 def _check_source(source: Source, types: dict[str, str], fail: Fail) -> None:

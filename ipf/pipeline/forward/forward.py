@@ -27,6 +27,7 @@ log = Logger()
 LEASE_SECONDS = 90.0  # longer than an acknowledgement may take
 LOOK_SECONDS = 0.5
 FILLED_AT_ONCE = 500
+WHOLE_AT_ONCE = 20  # messages that are read whole for a condition
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 300.0
 _REFUSED = ("AR", "CR")
 
@@ -68,12 +69,14 @@ class Forwarder:
         if fence is None:
             return
         renewed = self.seconds()
+        is_whole = bool(self.destination.where)
+        at_once = WHOLE_AT_ONCE if is_whole else FILLED_AT_ONCE
         while not self.stopping:
-            looked = await self.store.fill(name, fence, self._matches, FILLED_AT_ONCE)
+            looked = await self.store.fill(name, fence, self._matches, at_once, whole=is_whole)
             wait = await self._send_pending(fence)
             if looked is None or wait is None:
                 return
-            if looked < FILLED_AT_ONCE and wait:
+            if looked < at_once and wait:
                 await self.pause(min(wait, LOOK_SECONDS))
             if self.seconds() - renewed > LEASE_SECONDS / 3:
                 renewed = self.seconds()
@@ -82,7 +85,10 @@ class Forwarder:
         await self.store.release(self.worker)
 
     def _matches(self, message: Candidate) -> bool:
-        return matches(self.destination, message)
+        try:
+            return matches(self.destination, message)
+        except Problem:
+            return True  # the same failure at the attempt makes it a dead letter
 
     async def _send_pending(self, fence: int) -> float | None:
         """Send what is due, at most as many as are filled at once; the seconds to wait, None: the lease was lost."""

@@ -53,7 +53,7 @@ RETURNING fence""")
         """See `ForwardStore.renew`."""
         return bool(await self._database.many(_renewal(name, fence, seconds)))
 
-    async def fill(self, name: str, fence: int, matches: Matches, limit: int) -> int | None:
+    async def fill(self, name: str, fence: int, matches: Matches, limit: int, *, whole: bool = False) -> int | None:
         """See `ForwardStore.fill`."""
         held = await self._database.maybe(f"SELECT filled_to FROM forward_destinations WHERE {_own(name, fence)}")
         if held is None:
@@ -61,8 +61,9 @@ RETURNING fence""")
         begin, horizon = int(held[0]), await self.horizon.move()
         if horizon <= begin:
             return 0
+        raw = "raw_message" if whole else f"substring(raw_message FROM 1 FOR {_HEAD})"
         rows = await self._database.many(f"""
-SELECT id, received_at, tenant, source_system, message_type, listener, substring(raw_message FROM 1 FOR {_HEAD})
+SELECT id, received_at, tenant, source_system, message_type, listener, charset, {raw}
 FROM message_bodies WHERE id > {begin} AND id <= {horizon} AND source_protocol NOT IN ('FHIR_REST', 'EHR_NATIVE_API')
 ORDER BY id LIMIT {limit}""")
         reached = int(rows[-1][0]) if len(rows) == limit else horizon
@@ -172,8 +173,8 @@ WHERE name = {literal(name)} RETURNING name""")
 
 
 def _candidate(row: Row) -> Candidate:
-    id, received_at, tenant, system, message_type, listener, head = row
-    return Candidate(id, received_at, tenant, system, message_type, listener, bytes(head))
+    *values, raw = row
+    return Candidate(*values, bytes(raw))
 
 
 def _own(name: str, fence: int) -> str:

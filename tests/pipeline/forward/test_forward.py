@@ -134,6 +134,15 @@ class ForwardTests(TestCase):
         await self.run_for(1)
         self.assertEqual((await self.states(), self.peer.sent), ([("a", DEAD)], []))
 
+    async def test_a_condition(self) -> None:
+        """Only what it is true for; what it cannot be evaluated on is a dead letter, and is not left out silently."""
+        where = "iif(MSH.MSH_10 = 'b', ('x' | 'y').single(), MSH.MSH_10 = 'a')"
+        self.forwarder = self.opened(replace(LAB, where=where))
+        await self.run_for(1)
+        await self.receive("a", "b", "c")
+        await self.run_for(1)
+        self.assertEqual((await self.states(), self.peer.sent), ([("a", SENT), ("b", DEAD)], ["a"]))
+
     async def test_another_process_goes_on(self) -> None:
         """The lease was lost while an acknowledgement was awaited: the message is sent again by the other one."""
         await self.run_for(1)
