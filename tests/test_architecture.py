@@ -44,6 +44,7 @@ ROOT_PACKAGE = "app"
 
 LAYERS = {
     "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}],
+    "console": [{"html", "masking", "people"}, {"content"}, {"serving"}, {"pages"}],
     "fhir": [
         {"model"},
         {"structure"},

@@ -17,15 +17,15 @@ from ipf.app.listeners.names import machine_names
 from ipf.app.listeners.places import shown_address
 from ipf.config.console import ConsoleSettings, oidc
 from ipf.console.app import mounts
-from ipf.console.backend import Backend
-from ipf.console.live import LiveHub
+from ipf.console.html.rendering import Renderer
+from ipf.console.html.static import StaticFiles
 from ipf.console.pages.overview import live_state
-from ipf.console.rendering import Renderer
-from ipf.console.saved_views import SavedViews
-from ipf.console.sessions import Sessions
-from ipf.console.sign_in import SignIn
-from ipf.console.static import StaticFiles
-from ipf.console.web import Console
+from ipf.console.people.saved_views import SavedViews
+from ipf.console.people.sessions import Sessions
+from ipf.console.people.sign_in import SignIn
+from ipf.console.serving.backend import Backend
+from ipf.console.serving.live import LiveHub
+from ipf.console.serving.web import Console
 from ipf.errors import Category, Problem
 from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.http.limits import HttpLimits

@@ -11,10 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
-from ipf.console import account, live
-from ipf.console.backend import decoded
-from ipf.console.compression import packed
-from ipf.console.live import Listener
+from ipf.console.html.compression import packed
 from ipf.console.pages import (
     browse,
     codes,
@@ -34,10 +31,22 @@ from ipf.console.pages import (
 )
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
-from ipf.console.proxy import PASSED, admin_path, proxy_mask, role_for
-from ipf.console.sessions import Role, Session
-from ipf.console.tail import TailListener
-from ipf.console.web import Console, Route, answer, is_genuine_write, is_masked, language_for, refuse, session_of
+from ipf.console.people.sessions import Role, Session
+from ipf.console.serving import account, live
+from ipf.console.serving.backend import decoded
+from ipf.console.serving.live import Listener
+from ipf.console.serving.proxy import PASSED, admin_path, proxy_mask, role_for
+from ipf.console.serving.tail import TailListener
+from ipf.console.serving.web import (
+    Console,
+    Route,
+    answer,
+    is_genuine_write,
+    is_masked,
+    language_for,
+    refuse,
+    session_of,
+)
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.attempts import buckets, dry_run_of, events
+from ipf.console.content.attempts import buckets, dry_run_of, events
 
 NOON = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 

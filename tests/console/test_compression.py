@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.compression import LEAST, packed
+from ipf.console.html.compression import LEAST, packed
 from ipf.ports import Answer, Request
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, Route, ViewportSize
 
-from ipf.console.web import PLACES
+from ipf.console.serving.web import PLACES
 from tests.console import data
 from tests.console.browser import Backstage, BrowserTest
 from tests.console.crawl import Client, Found, crawl, patterns

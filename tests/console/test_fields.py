@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.effects import groups, timeline
-from ipf.console.fields import MOST, fields_view, name_of
+from ipf.console.content.effects import groups, timeline
+from ipf.console.content.fields import MOST, fields_view, name_of
 
 MESSAGE = (
     "MSH|^~\\&|EHR|WARD|IPF||20260101||ADT^A01^ADT_A01|7|P|2.5.1\r"

@@ -10,13 +10,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import ConsoleSettings
-from ipf.console.backend import BackendDown
-from ipf.console.live import EVERY_SECONDS, MOST_ROWS, LiveHub, Row, StateListener
+from ipf.console.html.rendering import Renderer
+from ipf.console.html.static import StaticFiles
 from ipf.console.pages.messages import MESSAGES
-from ipf.console.rendering import Renderer
-from ipf.console.sessions import Role, Sessions
-from ipf.console.static import StaticFiles
-from ipf.console.tail import TailListener, is_possible, matches
+from ipf.console.people.sessions import Role, Sessions
+from ipf.console.serving.backend import BackendDown
+from ipf.console.serving.live import EVERY_SECONDS, MOST_ROWS, LiveHub, Row, StateListener
+from ipf.console.serving.tail import TailListener, is_possible, matches
 
 ROW: dict[str, Any] = {
     "id": 1, "received_at": "2026-01-01T00:00:00Z", "source_system": "LAB", "message_type": "ADT_A01",

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis.strategies import lists, text
 from twisted.trial.unittest import TestCase
 
-from ipf.console.proxy import admin_path, role_for
-from ipf.console.sessions import Role
+from ipf.console.people.sessions import Role
+from ipf.console.serving.proxy import admin_path, role_for
 from ipf.errors import Problem
 
 

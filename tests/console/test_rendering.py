@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.rendering import indented_text, place, shortened, sparkline
+from ipf.console.html.rendering import indented_text, place, shortened, sparkline
 from ipf.fhir.model.json import loads
 
 

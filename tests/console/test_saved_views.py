@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 from twisted.trial.unittest import TestCase
 
-from ipf.console.saved_views import FILE, MOST, SavedView, SavedViews
+from ipf.console.people.saved_views import FILE, MOST, SavedView, SavedViews
 from ipf.errors import Problem
 from tests.console.browser import BrowserTest, send
 from tests.faults.feed import admission

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 from twisted.trial.unittest import TestCase
 
-from ipf.console.samples import fresh, samples
+from ipf.console.content.samples import fresh, samples
 from ipf.hl7.message import Message
 from tests.console.browser import BrowserTest
 

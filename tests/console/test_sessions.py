@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import ConsoleSettings
-from ipf.console.sessions import MOST, Role, Sessions, cookie, cookies_of, is_genuine, role_of
+from ipf.console.people.sessions import MOST, Role, Sessions, cookie, cookies_of, is_genuine, role_of
 
 SETTINGS = ConsoleSettings(idle_minutes=30, session_hours=12)
 

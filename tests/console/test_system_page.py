@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 from twisted.trial.unittest import TestCase
 
-from ipf.console.coverage import coverage, coverage_of
+from ipf.console.content.coverage import coverage, coverage_of
 from ipf.console.pages.system import words_of
 from tests.console.browser import BrowserTest
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from ipf.console.html.texts import LANGUAGES, language_of, texts
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import LISTS
-from ipf.console.texts import LANGUAGES, language_of, texts
 
 CONSOLE = Path(__file__).resolve().parents[2] / "ipf/console"
 _KEY = re.compile(r"""t(?:\.get)?\(["']([a-z_]+\.[A-Za-z_]*[A-Za-z])["']""")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from ipf.console.elements import changes, label, rows
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, problem_page
+from ipf.console.content.elements import changes, label, rows
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View, problem_page
 from ipf.ports import Answer
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")

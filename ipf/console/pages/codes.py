@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipf.console.backend import BackendRefused
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 MOST_FOUND = 20

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 ROWS = ("identifiers", "names", "birth_date", "gender", "active", "subject", "replaced_by", "last_updated")

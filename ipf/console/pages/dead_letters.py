@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 SIZE = 50

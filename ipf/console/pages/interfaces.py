@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 PATH, SECONDS = "/admin/observe/interfaces", 5.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.console.backend import BackendRefused
-from ipf.console.effects import groups, timeline
-from ipf.console.fields import MOST, fields_view
-from ipf.console.sessions import Role
-from ipf.console.trace import is_json, trace_view
-from ipf.console.web import Route, View, redirect
+from ipf.console.content.effects import groups, timeline
+from ipf.console.content.fields import MOST, fields_view
+from ipf.console.content.trace import is_json, trace_view
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 TABS = ("fields", "raw", "effects", "trace", "replay")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipf.console.lists import Column, Filter, Kind, ListPage
-from ipf.console.tail import is_possible
-from ipf.console.web import View
+from ipf.console.serving.lists import Column, Filter, Kind, ListPage
+from ipf.console.serving.tail import is_possible
+from ipf.console.serving.web import View
 
 STATUSES = ("RECEIVED", "TRANSFORMING", "DELIVERED", "FAILED", "DEAD_LETTER")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipf.console.lists import Column, Filter, Kind, ListPage
+from ipf.console.serving.lists import Column, Filter, Kind, ListPage
 
 REJECTS = ListPage(
     "rejects", "/admin/rejects",

@@ -8,11 +8,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from ipf.console.backend import Backend
-from ipf.console.live import Row
 from ipf.console.pages import interfaces
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import Backend
+from ipf.console.serving.live import Row
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 STATES = ("received", "transforming", "failed", "dead_letter", "delivered")

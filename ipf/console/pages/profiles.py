@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from ipf.console.backend import BackendRefused, decoded
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused, decoded
+from ipf.console.serving.web import Route, View, redirect
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ipf.console.backend import BackendRefused, decoded
-from ipf.console.samples import fresh, samples
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.content.samples import fresh, samples
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused, decoded
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 

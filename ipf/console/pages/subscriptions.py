@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from ipf.console.attempts import buckets, dry_run_of, events
-from ipf.console.backend import BackendRefused
-from ipf.console.lists import number_of
+from ipf.console.content.attempts import buckets, dry_run_of, events
 from ipf.console.pages.overview import all_of
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused
+from ipf.console.serving.lists import number_of
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 STATUSES = ("active", "off", "error", "requested")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipf.console.pages.overview import all_of
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 

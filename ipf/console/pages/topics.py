@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 _MOST = 200

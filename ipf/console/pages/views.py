@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import LISTS
-from ipf.console.saved_views import SavedView
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View, problem_page, redirect
+from ipf.console.people.saved_views import SavedView
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View, problem_page, redirect
 from ipf.errors import Problem
 from ipf.ports import Answer
 

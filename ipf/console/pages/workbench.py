@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.console.backend import BackendRefused
-from ipf.console.coverage import coverage, coverage_of
-from ipf.console.elements import Change, changes
-from ipf.console.lists import number_of
+from ipf.console.content.coverage import coverage, coverage_of
+from ipf.console.content.elements import Change, changes
+from ipf.console.content.trace import trace_view
 from ipf.console.pages.overview import all_of
-from ipf.console.sessions import Role
-from ipf.console.trace import trace_view
-from ipf.console.web import Route, View, redirect
+from ipf.console.people.sessions import Role
+from ipf.console.serving.backend import BackendRefused
+from ipf.console.serving.lists import number_of
+from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
 
 MOST_SHOWN, MOST_CHANGES, MOST_COMPARED, NEWEST = 20, 200, 200, 30

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from ipf.console.masking.answers import Mask, Masked, admin_mask
-from ipf.console.sessions import Role
+from ipf.console.people.sessions import Role
 from ipf.errors import Category, Problem
 from ipf.ports import Request
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
 
-from ipf.console.trace import Field, Segment, is_json, segments_of
+from ipf.console.content.trace import Field, Segment, is_json, segments_of
 from ipf.hl7.escape import Separators, separators_of, unescape
 
 MOST = 100
@@ -135,7 +135,7 @@ def name_of(group: str, number: int) -> Name:
 @lru_cache(maxsize=1)
 def _names() -> Mapping[str, Sequence[Name]]:
     names = {}
-    for line in Path(__file__).with_name("hl7_names.txt").read_text("ascii").splitlines():
+    for line in (files("ipf.console") / "hl7_names.txt").read_text("ascii").splitlines():
         group, *rest = line.split("|")
         names[group] = [Name(*one.split(":")) for one in rest]
     return names

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipf.console.lists import Column, ListPage
-from ipf.console.live import MOST_ROWS, Row
-from ipf.console.rendering import Renderer
+from ipf.console.html.rendering import Renderer
+from ipf.console.serving.lists import Column, ListPage
+from ipf.console.serving.live import MOST_ROWS, Row
 from ipf.fhir.model.json import dumps
 
 EXACT = ("status", "message_type", "source_system", "source_id", "correlation_id", "tenant")

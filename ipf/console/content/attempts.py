@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ipf.console.rendering import moment_of
+from ipf.console.html.rendering import moment_of
 
 _WIDTHS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 360, 1440, 10_080))
 _MOST_BUCKETS = 60

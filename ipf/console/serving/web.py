@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ipf.config.console import ConsoleSettings
-from ipf.console.backend import Backend, BackendDown, BackendRefused
-from ipf.console.elements import references_of
+from ipf.console.content.elements import references_of
+from ipf.console.html.rendering import Renderer
+from ipf.console.html.static import StaticFiles
+from ipf.console.html.texts import language_of
 from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
-from ipf.console.rendering import Renderer
-from ipf.console.saved_views import SavedViews
-from ipf.console.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
-from ipf.console.sign_in import SignIn
-from ipf.console.static import StaticFiles
-from ipf.console.texts import language_of
+from ipf.console.people.saved_views import SavedViews
+from ipf.console.people.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
+from ipf.console.people.sign_in import SignIn
+from ipf.console.serving.backend import Backend, BackendDown, BackendRefused
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.wire.client.remote_service import Response

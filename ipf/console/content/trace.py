@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipf.console.elements import leaves
+from ipf.console.content.elements import leaves
 from ipf.errors import Problem
 from ipf.fhir.model.json import loads
 

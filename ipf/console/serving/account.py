@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from ipf.console.sessions import Role, Session, cookie, cookie_name, cookies_of
-from ipf.console.sign_in import PENDING_SECONDS
-from ipf.console.texts import LANGUAGES
-from ipf.console.web import Console, View, base_url, is_secure, language_for, redirect, render, safe_target
+from ipf.console.html.texts import LANGUAGES
+from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
+from ipf.console.people.sign_in import PENDING_SECONDS
+from ipf.console.serving.web import Console, View, base_url, is_secure, language_for, redirect, render, safe_target
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 

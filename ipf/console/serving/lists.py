@@ -14,8 +14,8 @@ from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
-from ipf.console.sessions import Role
-from ipf.console.web import Route, View
+from ipf.console.people.sessions import Role
+from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
 
 SIZE, EXPORT_SIZE, MOST_EXPORTED = 50, 500, 10_000

@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from ipf.console.static import StaticFiles
-from ipf.console.texts import texts
+from ipf.console.html.static import StaticFiles
+from ipf.console.html.texts import texts
 from ipf.fhir.model.json import indented
 
 

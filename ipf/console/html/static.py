@@ -30,7 +30,7 @@ class StaticFile:
 
 
 class StaticFiles:
-    """All files below `ipf/console/static`."""
+    """All files below `ipf/console/html/static`."""
 
     def __init__(self) -> None:
         self._files: dict[str, StaticFile] = {}

@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode
 import jwt
 
 from ipf.config.console import ConsoleSettings, Oidc
-from ipf.console.sessions import Role, role_of
+from ipf.console.people.sessions import Role, role_of
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.security.keys import KeySet

@@ -19,9 +19,9 @@ from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
-from ipf.console.backend import BackendDown, BackendRefused
-from ipf.console.sessions import Session
-from ipf.console.web import Console, session_of
+from ipf.console.people.sessions import Session
+from ipf.console.serving.backend import BackendDown, BackendRefused
+from ipf.console.serving.web import Console, session_of
 from ipf.fhir.model.json import dumps
 from ipf.wire.http.serving import base_url_of, header_fields, parameters
 

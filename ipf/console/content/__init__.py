@@ -1,0 +1,1 @@
+"""What pages show of messages and resources: fields, elements, traces, effects, attempts.  No IO."""

@@ -1,0 +1,1 @@
+"""Rendering: templates, texts of each language, static files, compression."""

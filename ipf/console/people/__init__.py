@@ -1,0 +1,1 @@
+"""Who uses the console: sign-in, sessions, saved views."""
