@@ -161,9 +161,9 @@ class World:
 
 class SourcesTests(TestCase):
     def test_every_source_at_once(self) -> None:
-        run(self._run(), seconds=SECONDS + 2 * LIMIT)
+        run(self._all(), seconds=SECONDS + 2 * LIMIT)
 
-    async def _run(self) -> None:
+    async def _all(self) -> None:
         self.world = world = World(scratch())
         try:
             await world.start()
