@@ -46,7 +46,7 @@ class Content:
         several values are repetitions.
         """
         segments = self._message.segments(segment)
-        focus = segments[number] if number < len(segments) else []
+        focus: Any = segments[number] if number < len(segments) else []
         separators = self._message.encoding.separators
         texts = [
             one.raw if hasattr(one, "raw") else escape(as_text(one) or "", separators)

@@ -173,8 +173,8 @@ WHERE name = {literal(name)} RETURNING name""")
 
 
 def _candidate(row: Row) -> Candidate:
-    *values, raw = row
-    return Candidate(*values, bytes(raw))
+    id, received_at, tenant, system, message_type, listener, charset, raw = row
+    return Candidate(id, received_at, tenant, system, message_type, listener, charset, bytes(raw))
 
 
 def _own(name: str, fence: int) -> str:
