@@ -86,7 +86,8 @@ class SchemasTests(TestCase):
             status, answer = await asyncio.to_thread(get, path)
             self.assertEqual(status, 200, (path, answer))
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [
-            {"request": {"method": "POST", "url": "Patient"}, "resource": {"resourceType": "Patient", "gender": "other"}},
+            {"request": {"method": "POST", "url": "Patient"},
+             "resource": {"resourceType": "Patient", "gender": "other"}},
             {"request": {"method": "PUT", "url": "Basic/1"}, "resource": {
                 "resourceType": "Basic", "id": "1", "code": {"text": "test"}}}]}  # fmt: skip
         status, answer = await asyncio.to_thread(request, "POST", "/fhir", bundle)
