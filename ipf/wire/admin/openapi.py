@@ -316,6 +316,8 @@ _EXPORT: list[Schema] = [
 def _other_paths() -> Schema:
     one = [_path("id")]
     openapi = _operation("openapi", "This document", "Any", [])
+    page = _operation("docs", "The documents as a page", "Any", [])
+    page["responses"]["200"]["content"] = {"text/html": {"schema": TEXT}}
     return {
         "/admin/rejects": {"get": _page("listRejects", "Refused frames, newest first", "RejectList", _TENANT)},
         "/admin/rejects/{id}": {
@@ -343,6 +345,7 @@ def _other_paths() -> Schema:
             "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
             "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
         },
+        "/admin/docs": {"get": page},
         "/admin/openapi.json": {"get": openapi | {"security": []}},
     }
 
