@@ -1,11 +1,11 @@
 """Configuration of Sphinx for `bin/docs`: the documentation as a site, and the man pages (with the tag `man`).
 
-The site is the Markdown of the repository as it is.  README.md is the first page, and the table "Documentation" in it is
-the navigation: a page that the table does not name is a warning, and `bin/docs` ends with it.
+The site is the Markdown of the repository as it is.  README.md is the first page, and the table "Documentation" in it
+is the navigation: a page that the table does not name is a warning, and `bin/docs` ends with it.
 """
 
 import re
-import sys
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import ipf
 from ipf.config.console import ConsoleSettings
 from ipf.config.settings import Settings
 
-ROOT = Path(ipf.__file__).resolve().parent.parent
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#: ]+)(#[^)]*)?\)")
 _MORE = ["etc/man/ipfctl", "etc/man/ipf", "CONTRIBUTING"]
 
@@ -35,7 +34,8 @@ if "man" in tags:  # noqa: F821  a name that Sphinx defines
 else:
     root_doc = "README"
     include_patterns = [
-        "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "maps/README.md", "etc/man/*.rst", "etc/**README.md",
+        "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "maps/README.md", "etc/man/*.rst",
+        "etc/**README.md",
     ]  # fmt: skip
     exclude_patterns = [".*", "build", "dist", "fhir", "ipf", "tests", "var", "**/__pycache__"]
 
@@ -49,16 +49,17 @@ html_title = f"ipf {release}"
 html_favicon = "../../ipf/console/static/icon.svg"
 html_copy_source = False
 html_show_sphinx = False
-html_theme_options = {"sidebar_hide_name": False}
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 pygments_style = "default"
 
 
 def prepare(app: Sphinx, name: str, source: list[str]) -> None:
     """Change the text of one page before it is read."""
     if name == "README":
-        source[0] += _toctree(_navigation(source[0]))
+        source[0] += _toctree(_navigation(source[0], Path(app.srcdir)))
     if name == "docs/profiles":
-        source[0] += _toctree(_readmes("profiles*"))
+        source[0] += _toctree(_readmes(Path(app.srcdir), "profiles*"))
     for place, declared in (("{settings}", Settings), ("{ui_settings}", ConsoleSettings)):
         source[0] = source[0].replace(place, _settings(declared)) if name.endswith("ipf") else source[0]
     folder = (Path(app.srcdir) / name).parent
@@ -73,17 +74,18 @@ def _without_folder(folder: Path, link: re.Match[str]) -> str:
     return f"[{link[1]}]({link[2]}/README.md)" if (target / "README.md").exists() else link[1]
 
 
-def _navigation(readme: str) -> list[str]:
+def _navigation(readme: str, root: Path) -> list[str]:
     """The pages that the table in README.md names, in its order, and those that are of no use on a forge."""
     table = readme.partition("## Documentation")[2]
     named = [link[2].removesuffix(".md") for link in _LINK.finditer(table) if link[2].endswith(".md")]
-    others = [*_MORE, *sorted({*_readmes("*")} - {*_readmes("profiles*")})]
+    others = [*_MORE, *sorted({*_readmes(root, "*")} - {*_readmes(root, "profiles*")})]
     return [*named, *(page for page in others if page not in named)]
 
 
-def _readmes(folder: str) -> list[str]:
+def _readmes(root: Path, folder: str) -> list[str]:
     """The pages beside the files that they explain."""
-    return [str(path.relative_to(ROOT).with_suffix("")) for path in sorted((ROOT / "etc").glob(f"{folder}/**/README.md"))]
+    found = sorted((root / "etc").glob(f"{folder}/**/README.md"))
+    return [str(path.relative_to(root).with_suffix("")) for path in found]
 
 
 def _toctree(pages: list[str]) -> str:
@@ -96,7 +98,14 @@ def _settings(declared: type) -> str:
     return "\n".join(f"``{row.name}``\n   {row.meaning.replace('*', chr(92) + '*')}" for row in rows)
 
 
+def add_index(app: Sphinx, error: Exception | None) -> None:
+    """Web servers look for index.html."""
+    if error is None and app.builder.name == "html":
+        shutil.copyfile(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_lexer("fml", TextLexer)
     app.connect("source-read", prepare)
+    app.connect("build-finished", add_index)

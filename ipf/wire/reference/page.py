@@ -9,7 +9,7 @@ Source: https://spec.openapis.org/oas/v3.1.0; https://www.w3.org/TR/CSP3/
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -51,15 +51,12 @@ def page_of(documents: Mapping[str, Mapping[str, Any]]) -> Answer:
         lstrip_blocks=True,
     )  # fmt: skip
     references = [reference_of(document, anchor) for anchor, document in documents.items()]
-    version = _version(list(documents.values()))
+    version = next((document["info"]["version"] for document in documents.values()), "")
     body = environment.get_template("reference.html").render(references=references, style=style, version=version)
     return Answer(200, body.encode(), (("Content-Security-Policy", _policy(style)),), _HTML)
 
 
-def _version(documents: Sequence[Mapping[str, Any]]) -> str:
-    return str(documents[0]["info"]["version"]) if documents else ""
-
-
 def _policy(style: str) -> str:
     digest = b64encode(sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    others = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    return f"default-src 'none'; style-src 'sha256-{digest}'; {others}"
