@@ -17,7 +17,7 @@ from ipf.config.console import ConsoleSettings
 from ipf.config.settings import Settings
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#: ]+)(#[^)]*)?\)")
-_MORE = ["etc/man/ipfctl", "etc/man/ipf", "CONTRIBUTING"]
+_MORE = ["etc/man/ipfctl", "etc/man/ipf"]
 
 project = "ipf"
 author = "the ipf developers"
