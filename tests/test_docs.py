@@ -54,7 +54,7 @@ class SiteTests(TestCase):
         for place, rule in (
             ("docs/one.md:3", "'nothing'"),
             ("docs/one.md:3", "'three.md'"),
-            ("docs/two.md", "document isn't included in any toctree"),
+            ("docs/two.md", "of README.md does not name this page"),
         ):
             self.assertTrue([line for line in said.splitlines() if place in line and rule in line], (place, said))
         self.assertEqual(len(re.findall("'nothing'", said)), 2, said)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 import ipf
 from ipf.config.console import ConsoleSettings
 from ipf.config.settings import Settings
 
+logger = logging.getLogger(__name__)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#: ]+)(#[^)]*)?\)")
 _MORE = ["etc/man/ipfctl", "etc/man/ipf"]
 
@@ -78,6 +80,10 @@ def _navigation(readme: str, root: Path) -> list[str]:
     """The pages that the table in README.md names, in its order, and those that are of no use on a forge."""
     table = readme.partition("## Documentation")[2]
     named = [link[2].removesuffix(".md") for link in _LINK.finditer(table) if link[2].endswith(".md")]
+    pages = [str(path.relative_to(root).with_suffix("")) for path in sorted((root / "docs").glob("**/*.md"))]
+    for page in pages:
+        if page not in named:
+            logger.warning("%s.md: the table \"Documentation\" of README.md does not name this page", page)
     others = [*_MORE, *sorted({*_readmes(root, "*")} - {*_readmes(root, "profiles*")})]
     return [*named, *(page for page in others if page not in named)]
 
