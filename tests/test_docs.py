@@ -20,6 +20,7 @@ README = """# Start
 | page | contents |
 |---|---|
 | [one](docs/one.md#one) | a [folder](etc/units), a [file](etc/ipf.env) |
+| [contributing](CONTRIBUTING.md) | rules |
 """
 
 

@@ -83,7 +83,7 @@ def _navigation(readme: str, root: Path) -> list[str]:
     pages = [str(path.relative_to(root).with_suffix("")) for path in sorted((root / "docs").glob("**/*.md"))]
     for page in pages:
         if page not in named:
-            logger.warning("%s.md: the table \"Documentation\" of README.md does not name this page", page)
+            logger.warning('%s.md: the table "Documentation" of README.md does not name this page', page)
     others = [*_MORE, *sorted({*_readmes(root, "*")} - {*_readmes(root, "profiles*")})]
     return [*named, *(page for page in others if page not in named)]
 
