@@ -100,7 +100,7 @@ def _toctree(pages: list[str]) -> str:
 
 def _settings(declared: type) -> str:
     """A definition list of all variables, in reStructuredText."""
-    rows = (one.metadata["variable"] for one in fields(declared))
+    rows = sorted((one.metadata["variable"] for one in fields(declared)), key=lambda row: row.name)
     return "\n".join(f"``{row.name}``\n   {row.meaning.replace('*', chr(92) + '*')}" for row in rows)
 
 
