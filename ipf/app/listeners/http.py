@@ -87,6 +87,7 @@ from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.klein_app import Routes
 from ipf.wire.admin.metrics_access import MetricsAccess
+from ipf.wire.admin.openapi import document as admin_document
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.channels import websocket_resource
@@ -98,6 +99,8 @@ from ipf.wire.http.site import site
 from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
 from ipf.wire.observe.observe import refusal as observe_refusal
+from ipf.wire.observe.openapi import document as observe_document
+from ipf.wire.reference import page as reference
 from ipf.wire.tls import unusable
 
 _MAPPING_TIMEOUT_SECONDS = 1.5
@@ -259,6 +262,7 @@ def _admin(
         merges,
         erasure_admin(settings, stores, _actor(settings)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
+        reference.routes({"admin": admin_document(__version__), "observe": observe_document(__version__)}),
     ]
     return admin.resource(
         stores.inbox,
