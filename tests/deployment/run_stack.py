@@ -1,4 +1,4 @@
-"""Runs the image and the stack of compose.yaml with podman, in the network namespace of this process (`bin/test-image`).
+"""Runs the image and the stack of compose.yaml with podman, in this network namespace (`bin/test-image`).
 
 Prints a line for each check.  Exit status 1 with the reason, and the logs, when one fails.  What it started is removed.
 """
