@@ -8,6 +8,7 @@ RUN groupadd --gid 999 postgres \
     && apt-get update \
     && apt-get install -y --no-install-recommends postgresql \
     && install -d -o postgres -g postgres -m 1777 /var/lib/postgresql/data \
+    && install -d -o postgres -g postgres -m 3777 /run/postgresql \
     && ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/
 COPY --chmod=0755 postgres-entrypoint /usr/local/bin/
 ENV PGDATA=/var/lib/postgresql/data
