@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "etc/docker"
 COMPOSE = FOLDER / "compose.yaml"
 PREFIX = "ipf-test-"
-_IMAGES = {"ipf:compose": "ipf", "docker.io/library/postgres": "postgres", "docker.io/prom/prometheus": "prometheus"}
+_IMAGES = {"ipf:compose": "ipf", "postgres": "postgres", "prom/prometheus": "prometheus"}
 
 
 def compose() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-# Stands for docker.io/library/postgres in bin/test-image: Debian's PostgreSQL, with the same user, folders and first start.
+# Stands for the image postgres in bin/test-image: Debian's PostgreSQL, with the same user, folders and first start.
 ARG DEBIAN
 FROM ${DEBIAN}
 RUN groupadd --gid 999 postgres \

@@ -1,4 +1,4 @@
-# Stands for docker.io/prom/prometheus in bin/test-image: Debian's Prometheus, with the same user and folders.
+# Stands for the image prom/prometheus in bin/test-image: Debian's Prometheus, with the same user and folders.
 ARG DEBIAN
 FROM ${DEBIAN}
 RUN apt-get update \
