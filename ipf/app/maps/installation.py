@@ -23,6 +23,7 @@ from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import run_in_thread
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
+from ipf.config.roles import CONVERT
 from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
@@ -89,7 +90,7 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
     stack.callback(profiles.remove)
-    converts = settings.worker_enabled and settings.worker_processes == 0
+    converts = settings.runs(CONVERT) and settings.worker_processes == 0
     loader = LibraryLoader(settings, profiles, compiled=converts, checked=not converts)
 
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
