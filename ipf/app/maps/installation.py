@@ -23,7 +23,7 @@ from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import run_in_thread
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
-from ipf.config.roles import CONVERT
+from ipf.config.roles import ADMIN, CONVERT, MAPPING
 from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
@@ -91,7 +91,8 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
     stack.callback(profiles.remove)
     converts = settings.runs(CONVERT) and settings.worker_processes == 0
-    loader = LibraryLoader(settings, profiles, compiled=converts, checked=not converts)
+    is_used = settings.runs(CONVERT, MAPPING, ADMIN)  # other roles only ask which message types have a map
+    loader = LibraryLoader(settings, profiles, compiled=converts, checked=is_used and not converts)
 
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
