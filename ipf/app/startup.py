@@ -92,7 +92,7 @@ async def _ready(process: Process, pair: Pair, converters: ConverterProcesses | 
     process.stack.callback(systemd.stopping)
     found, roles = places(listeners.open_now, pair.profiles.by_port()), process.settings.running
     shown = ", ".join(found.values()) if roles == ALL else f"roles {' '.join(roles)}: {', '.join(found.values())}"
-    log.info("event=started {places}", event="started", places=shown, roles=list(roles), **found)
+    log.info("event=started {places}", event="started", places=shown, roles=" ".join(roles), **found)
 
 
 def warn_about_security(settings: Settings) -> None:
