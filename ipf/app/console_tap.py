@@ -32,7 +32,7 @@ class Options(usage.Options):
         sys.exit(0)
 
 
-def makeService(options: Options) -> IService:
+def makeService(options: usage.Options) -> IService:
     """The service, not started.  An invalid setting ends the program with an error that names it."""
     end_at_once()
     try:
