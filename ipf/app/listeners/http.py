@@ -21,6 +21,7 @@ from ipf.app.listeners.identity import identity_admin
 from ipf.app.listeners.metrics import open_metrics
 from ipf.app.listeners.names import own_names
 from ipf.app.listeners.patient_merges import patient_merge_admin
+from ipf.app.listeners.replica import replica_reads
 from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
 from ipf.app.maps.packages import load_packages
 from ipf.app.maps.profiles import VendorProfiles
@@ -135,7 +136,7 @@ async def open_http(
     repository = _repository(settings, parts.stores, access)
     sockets = parts.notifications.sockets
     mounts = {
-        "fhir": klein_resource(_fhir(repository, parts.stores, access, audit), refuse),
+        "fhir": klein_resource(_fhir(settings, repository, parts.stores, access, audit), refuse),
         "mapping": klein_resource(
             mapping_handler(parts.installation, parts.stores.notifier, run_in_thread, access.identify, audit.requests),
             refuse,
@@ -160,9 +161,12 @@ def _metrics_access(settings: Settings) -> MetricsAccess | None:
     return None if settings.metrics_listen else MetricsAccess(settings.metrics_token)
 
 
-def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
+def _fhir(
+    settings: Settings, repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers
+) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts)
+    reads = replica_reads(settings, stores)
+    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts, reads)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)
@@ -384,6 +388,8 @@ def _components(settings: Settings, parts: HttpParts, access: Access, reactor: A
         found["files"] = Component(parts.files.health, required=False)
     if parts.audit_feed is not None:
         found["audit_feed"] = Component(parts.audit_feed.health, required=False)
+    if parts.stores.replica is not None:
+        found["fhir_replica"] = Component(parts.stores.replica.check, required=False)
     privacy = installed()
     if privacy is not None:
         found["consents"] = Component(privacy.check, required=False)
