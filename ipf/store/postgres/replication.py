@@ -38,6 +38,17 @@ SELECT current_setting('transaction_read_only'), (SELECT system_identifier FROM 
 _MOST_SAMPLES = 1000
 
 
+class _Asked(Protocol):
+    async def one(self, sql: str) -> Row:
+        """See `Database.one`."""
+
+
+async def position_of(database: _Asked) -> Position:
+    """The position of a primary, behind all that is committed there."""
+    timeline, lsn = await database.one(COMMITTED)
+    return Position(int(timeline), int(lsn))
+
+
 class Positions(Protocol):
     """What a pool and its probe tell about their server.
 
