@@ -26,6 +26,7 @@ from tests.service_process import ServiceProcess
 PATIENTS = 5000
 CLIENTS = 4
 TURNS = 8
+_IDLE = 5.0  # seconds
 _SETTLING = 0.2  # seconds, until writes after the response are done
 
 Make = Callable[[], bytes]
@@ -44,8 +45,10 @@ def bench(folder: Path) -> None:
         for name in ("replica", "plain"):
             services.append(_service(folder / name, pair, name == "replica"))
         _compare_writes(services[0], services[1], pair)
+        services.pop().stop()
         _fill(services[0], pair)
         run_load(until(lambda: metric(services[0], "fhir_replica_used") == 1.0))
+        _idle(pair)
         for what, path in _reads().items():
             _compare_reads(what, path, services[0], pair)
     finally:
@@ -73,6 +76,17 @@ def _fill(service: ServiceProcess, pair: Pair) -> None:
         assert status == 201, answer
     for statement in fill(PATIENTS):
         pair.primary.sql(statement, DATABASE)
+
+
+def _idle(pair: Pair) -> None:
+    """What the service asks of the primary in the background, which is part of each figure."""
+    before = spent_by_server(pair.primary.process())
+    run_load(asyncio.sleep(_IDLE))
+    line(
+        "idle service",
+        f"{(spent_by_server(pair.primary.process()) - before) / _IDLE * 1000:.0f} ms a second",
+        "primary",
+    )
 
 
 def _reads() -> dict[str, Callable[[], str]]:

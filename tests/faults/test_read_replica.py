@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from tests.bench.flow import subscribe
+from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.replica_client import (
     WRITER,
@@ -19,6 +22,7 @@ from tests.faults.replica_client import (
 from tests.flows import idp
 from tests.replication import why_not
 from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
 
 STALENESS_MS = "6000"
 ROUNDS = 8
@@ -28,6 +32,20 @@ ROUNDS = 8
 def patient(id: str, family: str, **more: Any) -> dict[str, Any]:
     """A Patient."""
     return {"resourceType": "Patient", "id": id, "name": [{"family": family}], **more}
+
+
+class _Sink(Sink):
+    """A subscriber that keeps the positions that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions: list[str] = []
+
+    def take(self, head: bytes, body: bytes) -> None:
+        """See Sink."""
+        found = re.search(rb"^x-ipf-lsn: (.*?)\r?$", head, re.MULTILINE | re.IGNORECASE)
+        self.positions.append("" if found is None else found[1].decode())
+        super().take(head, body)
 
 
 class ReadReplicaTests(TestCase):
@@ -149,6 +167,31 @@ class ReadReplicaTests(TestCase):
         log = world.service.log_path.read_text()
         self.assertIn("event=replica_not_used reason=stale", log)
         self.assertIn("event=replica_used", log)
+
+    def test_a_subscriber_that_reads_at_once(self) -> None:
+        """With replay paused: what a notification tells of is there for a read that sends its position back."""
+        run(self._subscriber())
+
+    async def _subscriber(self) -> None:
+        async with Replicated(IPF_FHIR_READ_MAX_STALENESS_MS="600000") as world:
+            service, sink = world.service, _Sink()
+            await asyncio.to_thread(ask, service, "PUT", "Patient/a", patient("a", "a"), address=WRITER)
+            await subscribe(service, await sink.start(), "Patient?")
+            await until(world.is_caught_up)
+            await until(lambda: ask(service, "GET", "Patient/a").status == 200)
+            await asyncio.to_thread(world.pause_replay)
+            await asyncio.to_thread(ask, service, "PUT", "Patient/a", patient("a", "b"), address=WRITER)
+            self.assertTrue(await sink.until(1, PATIENCE))
+            position = sink.positions[0]
+            without = await asyncio.to_thread(ask, service, "GET", "Patient/a")
+            self.assertEqual(without.version, "1")
+            told = await asyncio.to_thread(ask, service, "GET", "Patient/a", X_IPF_LSN=position)
+            self.assertEqual(told.version, "2")
+            found = await asyncio.to_thread(ask, service, "GET", "Patient?family=b", X_IPF_LSN=position)
+            self.assertEqual(found.body["total"], 1)
+            by_number = await asyncio.to_thread(ask, service, "GET", "Patient/a/_history/2")
+            self.assertEqual(by_number.version, "2")
+            sink.close()
 
     def test_a_standby_that_fails(self) -> None:
         """It hangs, dies, comes back, and is promoted, under reads: each is answered."""

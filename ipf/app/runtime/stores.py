@@ -17,7 +17,7 @@ from ipf.app.runtime.privacy import install_privacy
 from ipf.app.runtime.process import now, run_in_thread
 from ipf.app.runtime.replica import ReadReplica, start_replica
 from ipf.config.settings import Settings
-from ipf.errors import Problem
+from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
@@ -145,11 +145,14 @@ async def open_stores(
 
 
 def _replica(settings: Settings, connections: int, reactor: Any) -> ReadReplica | None:
-    """The standby that answers reads; None without one."""
+    """The standby that answers reads; None without one.  Problem when its URL cannot be read."""
     if settings.fhir_read_db_url is None:
         return None
     most, tenants = settings.fhir_read_max_staleness_ms / 1000, has_row_security(settings)
-    return ReadReplica(settings.fhir_read_db_url, most, reactor=reactor, size=connections, tenants=tenants)
+    try:
+        return ReadReplica(settings.fhir_read_db_url, most, reactor=reactor, size=connections, tenants=tenants)
+    except ValueError as unreadable:
+        raise Problem(Category.VALUE, f"IPF_FHIR_READ_DB_URL: {unreadable}") from unreadable
 
 
 def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **more: Any) -> AuditLog | None:

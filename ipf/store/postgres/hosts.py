@@ -16,6 +16,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from psycopg2 import ProgrammingError
 from psycopg2.extensions import make_dsn, parse_dsn
 
 CONNECT_SECONDS = 3.0
@@ -86,8 +87,13 @@ class Host:
 
 
 def standby_url(url: str) -> str:
-    """The connection string for a standby among its hosts.  psycopg2.ProgrammingError as `hosts_of`."""
-    return str(make_dsn(url, target_session_attrs="standby"))
+    """The connection string for a standby among its hosts.  ValueError when it cannot be read."""
+    try:
+        found = str(make_dsn(url, target_session_attrs="standby"))
+    except ProgrammingError:
+        raise ValueError("the URL of the database cannot be read") from None
+    hosts_of(found)
+    return found
 
 
 def hosts_of(url: str) -> tuple[Host, ...]:
