@@ -64,11 +64,10 @@ class Replicated:
 
     async def add_service(self) -> ServiceProcess:
         """One more service, ready and with the standby in use."""
-        primary, standby = self.pair.primary, self.pair.standby
         urls = {
-            "IPF_DB_URL": f"postgresql://ipf@{primary.address}/ipf",
-            "IPF_FHIR_DB_URL": f"postgresql://ipf@{primary.address}/fhir",
-            "IPF_FHIR_READ_DB_URL": f"postgresql://ipf@{standby.address}/fhir",
+            "IPF_DB_URL": self.pair.url("ipf"),
+            "IPF_FHIR_DB_URL": self.pair.url("fhir"),
+            "IPF_FHIR_READ_DB_URL": self.pair.url("fhir"),
             "IPF_WORKER_PROCESSES": "0",
         }
         service = ServiceProcess(self.folder / str(len(self.services)), **(urls | self._environment))

@@ -215,7 +215,7 @@ class ReadReplicaTests(TestCase):
                     await self._read_some(readers)
                     await asyncio.to_thread(mend)
                     await world.until_used(True)
-                await asyncio.to_thread(pair.standby.promote)
+                await asyncio.to_thread(pair.switch)
                 await world.until_used(False)
                 await self._read_some(readers)
                 ask(service, "PUT", "Patient/a", patient("a", "b"), address=WRITER)
@@ -223,9 +223,21 @@ class ReadReplicaTests(TestCase):
             finally:
                 await asyncio.to_thread(readers.stop)
             self.assertEqual(set(readers.statuses), {200}, service.log_tail())
+            await self._failed_over(world)
             found = outcomes(service)
             self.assertTrue(found["replica"] and found["unreachable"], found)
             print(f"\nreads {readers.statuses}, longest {readers.longest:.2f} s, {dict(found)}")
+
+    async def _failed_over(self, world: Replicated) -> None:
+        """The former primary is the standby now, on the new timeline."""
+        service = world.service
+        await asyncio.to_thread(world.pair.demote)
+        await world.until_used(True)
+        self.assertEqual(ask(service, "PUT", "Patient/n", patient("n", "n"), address=WRITER).status, 201)
+        self.assertEqual(ask(service, "GET", "Patient/n", address=WRITER).status, 200)
+        before = outcomes(service)
+        await until(lambda: ask(service, "GET", "Patient?family=n").body["total"] == 1)
+        self.assertGreater((outcomes(service) - before)["replica"], 0)
 
     async def _read_some(self, readers: Readers) -> None:
         wanted = readers.statuses.total() + 20
