@@ -244,7 +244,10 @@ class ReadReplicaTests(TestCase):
         await until(lambda: readers.statuses.total() >= wanted)
 
     def test_access_is_decided_by_what_is_stored_now(self) -> None:
-        """With replay paused, a Consent that denies and a label hold for the next request of whom they limit."""
+        """With replay paused, a Consent that denies and a label hold for the next request of whom they limit.
+
+        Tenants are separated on the standby as on the primary.
+        """
         run(self._access(idp.OwnProvider()))
 
     async def _access(self, provider: idp.OwnProvider) -> None:
@@ -253,7 +256,8 @@ class ReadReplicaTests(TestCase):
             "SUBSCRIPTION_SERVICE_AUTH_ISSUER": provider.issuer,
             "IPF_ACCESS_CONSENT": "true",
             "IPF_ACCESS_LABELS": "R",
-            "IPF_ACCESS_TRUSTED_CLIENTS": "feed backup",
+            "IPF_ACCESS_TRUSTED_CLIENTS": "feed-tenant-north backup-tenant-north backup-tenant-south",
+            "SUBSCRIPTION_SERVICE_MULTITENANCY": "enabled",
             "IPF_FHIR_READ_MAX_STALENESS_MS": "600000",
         }
         try:
@@ -263,8 +267,8 @@ class ReadReplicaTests(TestCase):
             provider.stop()
 
     def _limited(self, provider: idp.OwnProvider, world: Replicated) -> None:
-        def by(client: str, scope: str) -> dict[str, str]:
-            return {"Authorization": f"Bearer {provider.signed(client, scope)}"}
+        def by(client: str, scope: str, tenant: str = "north") -> dict[str, str]:
+            return {"Authorization": f"Bearer {provider.signed(f'{client}-tenant-{tenant}', scope)}"}
 
         service = world.service
         feed, backup, reader = by("feed", "system/*.cruds"), by("backup", "system/*.rs"), by("app", "system/*.rs")
@@ -298,3 +302,7 @@ class ReadReplicaTests(TestCase):
         before = outcomes(service)
         self.assertEqual(ask(service, "GET", "Patient/p2", **backup).version, "1", "a client without limits")
         self.assertEqual(outcomes(service) - before, {"replica": 1})
+        other, before = by("backup", "system/*.rs", "south"), outcomes(service)
+        self.assertEqual(ask(service, "GET", "Patient?_id=p2", **other).body["total"], 0, "another tenant")
+        self.assertEqual(outcomes(service) - before, {"replica": 1})
+        self.assertEqual(ask(service, "GET", "Patient/p2", **other).status, 404)

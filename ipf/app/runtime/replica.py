@@ -6,7 +6,6 @@ Nothing here ends a request or the service: while the standby is away, hangs or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from typing import Any
 from zlib import crc32
 
@@ -103,12 +102,6 @@ class ReadReplica:
         elif known is not None and not known:
             text = "event=replica_not_used reason={reason} the primary answers reads: {why}"
             log.warn(text, event="replica_not_used", reason=reason, why=_REASONS[reason])
-
-
-async def start_replica(replica: ReadReplica, stack: AsyncExitStack) -> None:
-    """Open it, and close it with the stack."""
-    stack.push_async_callback(replica.database.close)
-    await replica.start()
 
 
 _: type[Replica] = ReadReplica

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
@@ -15,7 +15,6 @@ from ipf import __version__
 from ipf.app.runtime.databases import DatabaseUrls, has_row_security
 from ipf.app.runtime.privacy import install_privacy
 from ipf.app.runtime.process import now, run_in_thread
-from ipf.app.runtime.replica import ReadReplica, start_replica
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
@@ -40,6 +39,9 @@ from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.spans import Spans, open_spans
+
+if TYPE_CHECKING:
+    from ipf.app.runtime.replica import ReadReplica
 
 _INBOX_CHANNELS = frozenset(("inbox", MAPPING_CHANNEL))
 
@@ -119,7 +121,8 @@ async def open_stores(
         await part.start()
         stack.push_async_callback(part.close)
     if replica is not None:
-        await start_replica(replica, stack)
+        stack.push_async_callback(replica.database.close)
+        await replica.start()
     install_privacy(settings, fhir_database, stack)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
@@ -148,6 +151,8 @@ def _replica(settings: Settings, connections: int, reactor: Any) -> ReadReplica 
     """The standby that answers reads; None without one.  Problem when its URL cannot be read."""
     if settings.fhir_read_db_url is None:
         return None
+    from ipf.app.runtime.replica import ReadReplica  # its metrics exist only where there is one
+
     most, tenants = settings.fhir_read_max_staleness_ms / 1000, has_row_security(settings)
     try:
         return ReadReplica(settings.fhir_read_db_url, most, reactor=reactor, size=connections, tenants=tenants)
