@@ -6,6 +6,7 @@ Nothing here ends a request or the service: while the standby is away, hangs or 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 from zlib import crc32
 
@@ -74,8 +75,9 @@ class ReadReplica:
         """See `ports.Replica`."""
         return self._lag.refusal(least)
 
-    async def start(self) -> None:
-        """Open the pool; it goes on trying when the standby cannot be reached."""
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Open the pool, closed with the stack; it goes on trying when the standby cannot be reached."""
+        stack.push_async_callback(self.database.close)
         try:
             await self.database.start()
         except Problem as problem:

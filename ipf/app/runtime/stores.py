@@ -121,8 +121,7 @@ async def open_stores(
         await part.start()
         stack.push_async_callback(part.close)
     if replica is not None:
-        stack.push_async_callback(replica.database.close)
-        await replica.start()
+        await replica.start(stack)
     install_privacy(settings, fhir_database, stack)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
