@@ -118,7 +118,7 @@ def _compare_reads(
     found = outcomes(service) - before
     answered = found["replica"] / max(1, found.total() - found["asked"])
     line(
-        what, f"{shared[0] / alone[0]:.2f} of the primary",
+        what, f"{shared[0] / max(alone[0], 1e-9):.2f} of the primary",
         f"primary {alone[0]:.0f} -> {shared[0]:.0f} ms per 1,000, standby {alone[1]:.0f} -> {shared[1]:.0f} ms; "
         f"{answered:.1%} of the second on the standby",
     )  # fmt: skip
@@ -135,7 +135,7 @@ def _compare_writes(service: ServiceProcess, plain: ServiceProcess, pair: Pair) 
 
     without, with_it = _in_turns((plain, make), (service, make), (pair.primary, pair.standby), 201)
     line(
-        "write, with the position of its commit", f"{with_it[0] / without[0]:.2f} of the primary",
+        "write, with the position of its commit", f"{with_it[0] / max(without[0], 1e-9):.2f} of the primary",
         f"primary {without[0]:.0f} -> {with_it[0]:.0f} ms per 1,000",
     )  # fmt: skip
 
