@@ -34,6 +34,8 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.library.maps import Library
 from ipf.store.postgres.connect import connect
+from ipf.store.postgres.hosts import standby_url
+from ipf.store.postgres.replication import POSITION
 from ipf.store.postgres.row_security import obstacle
 from ipf.vendor_profiles.folder import archives
 
@@ -91,7 +93,28 @@ async def _databases(host: Host) -> list[Finding]:
     return [
         *await _database("inbox database", settings.db_url, host.reactor),
         *await _database("FHIR database", settings.fhir_db_url, host.reactor, row_security=has_row_security(settings)),
+        *([] if settings.fhir_read_db_url is None else [await _standby(settings.fhir_read_db_url, host.reactor)]),
     ]
+
+
+async def _standby(url: str, reactor: Any) -> Finding:
+    """Whether a standby can answer reads; without one the primary does."""
+    try:
+        connection = await connect(standby_url(url), reactor=reactor)
+    except (Problem, ValueError) as problem:
+        return Finding("read standby", WARNING, f"the primary answers reads: {problem}")
+    try:
+        ((*_, timeline, _),) = await connection.run(POSITION)
+    except Problem as problem:
+        return Finding("read standby", WARNING, f"the primary answers reads: {problem}")
+    finally:
+        connection.close()
+    if timeline is None:
+        text = (
+            f"{connection.host.label} receives no log, or its role lacks pg_read_all_stats: the primary answers reads"
+        )
+        return Finding("read standby", WARNING, text)
+    return Finding("read standby", OK, f"{connection.host.label} follows its primary")
 
 
 async def _database(name: str, url: str, reactor: Any, *, row_security: bool = False) -> list[Finding]:

@@ -9,6 +9,7 @@ from twisted.web.resource import IResource
 from ipf import __version__
 from ipf.app.listeners.access import Access
 from ipf.app.listeners.audit import AuditObservers
+from ipf.app.listeners.replica import replica_reads
 from ipf.app.maps.packages import load_packages
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
@@ -48,7 +49,7 @@ def fhir_mounts(
     """`/fhir` and `/websocket`; its hub is started."""
     sockets = start_websockets(pair.settings, pair.stores, pair.notifications, process.reactor, process.stack)
     return {
-        "fhir": klein_resource(_fhir(repository, pair.stores, access, audit), refuse),
+        "fhir": klein_resource(_fhir(pair.settings, repository, pair.stores, access, audit), refuse),
         "websocket": websocket_resource.resource(sockets, process.reactor, access.authenticate, audit.bindings),
     }
 
@@ -61,9 +62,12 @@ def mapping_mounts(pair: Pair, access: Access, audit: AuditObservers) -> dict[st
     return {"mapping": klein_resource(transform, refuse)}
 
 
-def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
+def _fhir(
+    settings: Settings, repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers
+) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts)
+    reads = replica_reads(settings, stores)
+    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts, reads)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)
