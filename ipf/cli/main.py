@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 import ipf
 from ipf.cli import (
     audit,
+    backup,
     bulk,
     configuration,
     destinations,
@@ -127,6 +128,7 @@ identity.register(cli, command)
 merges.register(cli, command)
 erasure.register(cli, command)
 doctor.register(cli, command)
+backup.register(cli, command)
 
 
 def main() -> None:
