@@ -1,4 +1,4 @@
-"""`ipfctl backup`, `restore` and `migrate`: commands that work on the databases, run as modules on the service's host."""
+"""`ipfctl backup`, `restore` and `migrate`: they work on the databases, as modules on the service's host."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def restore(folder: Path, env_file: Path | None, replace: bool) -> None:
 @click.command("migrate")
 @_ENV_FILE
 @click.option("--dry-run", is_flag=True, help="Only list what would be applied: locks, rewrites, sizes.")
-@click.option("--try", "tries", is_flag=True, help="Apply it in transactions that are rolled back, and say how long it took.")
+@click.option(
+    "--try", "tries", is_flag=True, help="Apply it in transactions that are rolled back, and say how long it took."
+)
 def migrate(env_file: Path | None, dry_run: bool, tries: bool) -> None:
     """Bring the schemas of both databases up to date, as the next start of the service would.
 

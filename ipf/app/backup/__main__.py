@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred
 
 from ipf.app.backup.check import Checked
 from ipf.app.backup.manifest import Manifest
 from ipf.app.backup.restore import restore_backup, verify_backup
+from ipf.app.backup.running import exit_with
 from ipf.app.backup.take import back_up
 from ipf.app.doctor import environment_file
 from ipf.app.verify_audit import trusted_keys
-from ipf.config.environment import InvalidSetting, read
-from ipf.errors import Problem, StoreUnreachable
-from ipf.security.audit_chain import BadKey
+from ipf.config.environment import read
 
 _OUTSIDE = """\
 not in the backup, keep them apart from it:
@@ -47,47 +42,7 @@ def main() -> None:
     given.folder = given.folder.absolute()
     environ = dict(os.environ) | (dict(environment_file(given.env_file)) if given.env_file else {})
     actions = {"backup": _backup, "verify": _verify, "restore": _restore}
-    sys.exit(run(lambda: actions[given.action](environ, given)))
-
-
-def run(work: Callable[[], Awaitable[bool]]) -> int:
-    """Run on the reactor; the exit status.  A Problem is printed, a signal cancels the work and waits for its end."""
-    status = [1]
-
-    async def guarded() -> None:
-        try:
-            status[0] = 0 if await work() else 1
-        except InvalidSetting as invalid:
-            print(f"ipfctl: {invalid}", file=sys.stderr)
-        except StoreUnreachable as unreachable:
-            print(f"ipfctl: {unreachable.text}: {unreachable.detail}".rstrip(": "), file=sys.stderr)
-        except (Problem, BadKey, OSError) as problem:
-            print(f"ipfctl: {problem}", file=sys.stderr)
-        except CancelledError:
-            print("ipfctl: ended by a signal", file=sys.stderr)
-
-    running: list[Deferred[None]] = []
-    loop: Any = reactor
-
-    def begin() -> None:
-        running.append(Deferred.fromCoroutine(guarded()))
-        running[0].addBoth(lambda result: loop.callLater(0, _stop, loop) and result)
-
-    def ending() -> Deferred[None] | None:
-        if running and not running[0].called:
-            running[0].cancel()
-            return running[0]
-        return None
-
-    loop.callWhenRunning(begin)
-    loop.addSystemEventTrigger("before", "shutdown", ending)
-    loop.run()
-    return status[0]
-
-
-def _stop(loop: Any) -> None:
-    if loop.running:
-        loop.stop()
+    exit_with(lambda: actions[given.action](environ, given))
 
 
 async def _backup(environ: dict[str, str], given: argparse.Namespace) -> bool:

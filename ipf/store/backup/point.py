@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 from twisted.internet import task
 
-from ipf.errors import Category, Problem, WriteConflict
-from ipf.store.postgres.connection import Connection
+from ipf.errors import Category, Problem
+from ipf.store.postgres.connection import Connection, LockUnavailable
 from ipf.store.postgres.probe import watched_connection
 
 LOCK_SECONDS = 1
@@ -107,7 +107,7 @@ async def _locked(connection: Connection, reactor: Any) -> float:
         try:
             await connection.run(_LOCK)
             return float(reactor.seconds())
-        except WriteConflict:
+        except LockUnavailable:
             await connection.run("ROLLBACK")
             await task.deferLater(reactor, _PAUSE_SECONDS)
     text = "message_bodies cannot be locked: another session holds it (pg_locks, pg_stat_activity)"
