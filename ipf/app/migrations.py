@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from twisted.internet import reactor
 
@@ -63,22 +62,31 @@ async def _apply(settings: Settings, urls: DatabaseUrls) -> None:
 
 
 async def _dry_run(settings: Settings, urls: DatabaseUrls) -> None:
-    for kind, url in (("ipf", urls.inbox), ("fhir", urls.fhir)):
-        pending, sizes = await _pending(kind, url)
-        if not pending:
-            continue
-        async with _scratch(pending[0].number, kind) as connection:
-            for one in pending:
-                if one.is_online:
-                    print(f"  {one.name}: outside a transaction, holds up nobody")
-                    for statement in one.statements:
-                        await connection.run(statement)
-                    continue
-                await connection.run("BEGIN")
-                effects, _ = await preview(connection, one, reactor)
-                await connection.run("COMMIT")
-                _show(one, effects, sizes)
-        _show_beside(kind, pending)
+    found = {kind: await _pending(kind, url) for kind, url in (("ipf", urls.inbox), ("fhir", urls.fhir))}
+    if not any(pending for pending, _ in found.values()):
+        return
+    async with _scratch_server() as server:
+        for kind, (pending, sizes) in found.items():
+            if pending:
+                print(f"{kind}:")
+                await _rehearse(kind, server.url(kind), pending, sizes)
+                _show_beside(kind, pending)
+
+
+async def _rehearse(kind: str, url: str, pending: Sequence[Migration], sizes: dict[str, Size]) -> None:
+    """Apply the files to an empty database with the schema before them."""
+    await migrate(url, kind, reactor=reactor, known=migrations(kind)[: pending[0].number - 1])
+    async with watched_connection(url, reactor=reactor, statement_seconds=_SECONDS) as connection:
+        for one in pending:
+            if one.is_online:
+                print(f"  {one.name}: outside a transaction, holds up nobody")
+                for statement in one.statements:
+                    await connection.run(statement)
+                continue
+            await connection.run("BEGIN")
+            effects, _ = await preview(connection, one, reactor)
+            await connection.run("COMMIT")
+            _show(one, effects, sizes)
 
 
 async def _try(settings: Settings, urls: DatabaseUrls) -> None:
@@ -130,18 +138,14 @@ def _show_beside(kind: str, pending: Sequence[Migration]) -> None:
 
 
 @asynccontextmanager
-async def _scratch(before: int, kind: str) -> AsyncIterator[Any]:
-    """A connection to an empty database with the schema before the file with this number."""
+async def _scratch_server() -> AsyncIterator[EmbeddedPostgres]:
+    """A server with empty databases in a temporary folder, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="ipf-migrate-"))
     postgres = EmbeddedPostgres(folder, reactor, extra={"fsync": "off"})
     try:
         await postgres.start()
         try:
-            await migrate(postgres.url(kind), kind, reactor=reactor, known=migrations(kind)[: before - 1])
-            async with watched_connection(
-                postgres.url(kind), reactor=reactor, statement_seconds=_SECONDS
-            ) as connection:
-                yield connection
+            yield postgres
         finally:
             await postgres.stop()
     finally:
