@@ -10,11 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from psycopg2.extensions import make_dsn
-
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
+from ipf.store.backup.target import named
 
 APPLICATION = "ipfctl"
 """`application_name` of the sessions of these commands."""
@@ -48,4 +47,4 @@ async def opened(settings: Settings, reactor: Any, *, alone: bool = False) -> As
 
 
 def _named(urls: DatabaseUrls) -> DatabaseUrls:
-    return DatabaseUrls(*(str(make_dsn(url, application_name=APPLICATION)) for url in (urls.inbox, urls.fhir)))
+    return DatabaseUrls(named(urls.inbox, APPLICATION), named(urls.fhir, APPLICATION))

@@ -141,6 +141,7 @@ async def _scratch_server(parent: Path, reactor: Any) -> AsyncIterator[DatabaseU
     """An embedded PostgreSQL below `parent`, removed at the end."""
     from ipf.store.postgres.embedded import EmbeddedPostgres
 
+    await _sweep(parent, reactor)
     try:
         folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
     except OSError as error:
@@ -155,3 +156,17 @@ async def _scratch_server(parent: Path, reactor: Any) -> AsyncIterator[DatabaseU
             await postgres.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _sweep(parent: Path, reactor: Any) -> None:
+    """Stop and remove the servers of verifications that were killed: nobody holds their lock."""
+    from ipf.store.postgres.embedded import EmbeddedPostgres
+
+    for lock in parent.glob(f"{_SCRATCH}*/lock"):  # noqa: ASYNC240  a command has nothing else to do meanwhile
+        left = EmbeddedPostgres(lock.parent, reactor)
+        try:
+            await left.start()
+            await left.stop()
+        except Problem:
+            continue  # it is in use
+        shutil.rmtree(lock.parent, ignore_errors=True)

@@ -124,7 +124,8 @@ async def _run(
     if failure is not None:
         raise Problem(Category.UNAVAILABLE, f"the backup cannot be written: {failure.strerror or failure}")
     if status != 0:
-        raise Problem(Category.UNAVAILABLE, f"{name} failed: {running.said or ('it was killed' if status < 0 else f'status {status}')}")
+        said = running.said or ("it was killed" if status < 0 else f"status {status}")
+        raise Problem(Category.UNAVAILABLE, f"{name} failed: {said}")
 
 
 class _Program(ProcessProtocol):

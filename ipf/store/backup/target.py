@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from psycopg2.extensions import make_dsn
+
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.quoting import literal, script
 
@@ -28,6 +30,11 @@ class Target(NamedTuple):
     server_major: int
     relations: int
     sessions: int
+
+
+def named(url: str, application_name: str) -> str:
+    """The connection string with a name for its sessions."""
+    return str(make_dsn(url, application_name=application_name))
 
 
 async def about(connection: Connection, application_name: str) -> Target:
