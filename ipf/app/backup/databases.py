@@ -5,6 +5,7 @@ An embedded server that a service runs is used as it is.  Otherwise it is starte
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +16,8 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.store.backup.target import named
 
-APPLICATION = "ipfctl"
-"""`application_name` of the sessions of these commands."""
+APPLICATION = f"ipfctl-{os.getpid()}"
+"""`application_name` of the sessions of this command: a pg_restore that outlived another one is told apart."""
 
 
 @asynccontextmanager

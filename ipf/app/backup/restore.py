@@ -102,7 +102,7 @@ async def _check_targets(manifest: Manifest, connections: Mapping[str, Connectio
             text = f"{name} is on PostgreSQL {found.server_major}, the backup is of PostgreSQL {needed}"
             raise Problem(Category.CONFLICT, f"{text}: restore on {needed} or later")
         if found.sessions:
-            text = f"{found.sessions} sessions use {name}: stop every service on it first"
+            text = f"{found.sessions} sessions use {name}: stop every service on it first (pg_stat_activity)"
             raise Problem(Category.CONFLICT, text)
         if found.relations and not replace:
             text = f"{name} is not empty: restore into new databases, or remove what is in both with --replace"
