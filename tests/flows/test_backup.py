@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
-from tests.faults.scenario import PATIENT, Scenario
+from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
@@ -32,7 +33,6 @@ class BackupTests(TestCase):
 
     async def backed_up_under_load(self) -> None:
         async with Scenario() as scenario:
-            scenario.feed.pause = 0
             scenario.feed.start()
             await scenario.feed.until(100)
             folder = scenario.folder / "backup"
@@ -93,8 +93,6 @@ class BackupTests(TestCase):
 
     async def failed_half_way(self, service: ServiceProcess, folder: Path, whole: bytes) -> None:
         """A damaged dump whose digest fits: both databases are empty again, and an empty one can be restored into."""
-        import hashlib
-
         damaged = whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2)
         (folder / "fhir.dump").write_bytes(damaged)
         path = folder / "manifest.json"
@@ -106,17 +104,3 @@ class BackupTests(TestCase):
         self.assertIn("pg_restore failed", output)
         self.assertIn("both databases are empty again", output)
         path.write_bytes(manifest)
-
-    def test_half_of_a_restore_is_never_started(self) -> None:
-        run(self.with_a_mark())
-
-    async def with_a_mark(self) -> None:
-        async with Scenario(**PATIENT) as scenario:
-            scenario.psql("CREATE SCHEMA ipf_restore; CREATE TABLE ipf_restore.unfinished (backup text)", "fhir")
-            scenario.service.stop()
-            scenario.service.start()
-            async with asyncio.timeout(PATIENCE):
-                while scenario.service.ended() is None:
-                    await asyncio.sleep(0.05)
-            self.assertEqual(scenario.service.ended(), 1)
-            self.assertIn("has not finished: repeat ipfctl restore with --replace", scenario.service.log_tail())
