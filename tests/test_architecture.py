@@ -43,7 +43,7 @@ MAY_IMPORT = {
 ROOT_PACKAGE = "app"
 
 LAYERS = {
-    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}],
+    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}, {"backup"}],
     "console": [{"html", "masking", "people"}, {"content"}, {"serving"}, {"pages"}],
     "fhir": [
         {"model"},
@@ -58,7 +58,7 @@ LAYERS = {
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
     "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
-    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
+    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure", "backup"}],
     "vendor_profiles": [{"drafting"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}, {"reference"}],
 }

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 import ipf
 from ipf.cli import (
     audit,
+    backup,
     bulk,
     completion,
     configuration,
@@ -126,6 +127,7 @@ merges.register(cli, command)
 erasure.register(cli, command)
 doctor.register(cli, command)
 completion.register(cli, command)
+backup.register(cli, command)
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ REFUSED = "audit_not_written "
 
 MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})
+_NO_LOCK = frozenset({"55P03", "40P01"})  # lock_timeout, deadlock
 _UNAVAILABLE = ("08", "53", "57P", "58", "XX001", "25006")  # connection, resources, shutdown, disk, read-only standby
 _CANCELLED = "57014"
 _REASONS = {
@@ -198,6 +199,10 @@ class Connection:
         return category_of(error)
 
 
+class LockUnavailable(WriteConflict):
+    """A lock was not granted within `lock_timeout`, or its wait was a deadlock."""
+
+
 class StatementCancelled(Problem):
     """A statement took longer than `statement_timeout`, or an administrator cancelled it."""
 
@@ -208,6 +213,8 @@ def category_of(error: psycopg2.Error) -> Problem:
     if code is None:
         gone = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError | psycopg2.DatabaseError)
         return StoreUnreachable() if gone else Problem(Category.INTERNAL, f"the driver refused: {type(error).__name__}")
+    if code in _NO_LOCK:
+        return LockUnavailable()
     if code in _CONFLICTS:
         return WriteConflict()
     if code == _CANCELLED:

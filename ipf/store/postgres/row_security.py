@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection
-from ipf.store.postgres.migrate import LOCK
+from ipf.store.postgres.migrate import take_turns
 from ipf.store.postgres.probe import watched_connection
 from ipf.store.postgres.quoting import literal
 from ipf.store.postgres.tenant_scope import ROLE
@@ -73,7 +73,7 @@ async def secure(url: str, *, reactor: Any) -> None:
     Problem UNAVAILABLE with what to do when this user may not; StoreUnreachable when the server is away.
     """
     async with watched_connection(url, reactor=reactor, statement_seconds=3600) as connection:
-        await connection.run(f"SELECT pg_advisory_lock({LOCK})")
+        await take_turns(connection, reactor)
         await _join(connection)
         await connection.run(_GRANT.format(role=ROLE))
         await _leakproof(connection)

@@ -57,6 +57,12 @@ def config(settings: Settings, given: Collection[str]) -> Answer:
                                      for one in fields(settings)]})  # fmt: skip
 
 
+def shown_settings(settings: Settings, given: Collection[str]) -> dict[str, Any]:
+    """The settings that are set, by the name of their variable; secrets are masked."""
+    rows = (_setting(one.metadata["variable"], getattr(settings, one.name), given) for one in fields(settings))
+    return {row["name"]: row["value"] for row in rows if not row["defaulted"]}
+
+
 def _setting(row: Variable, value: Any, given: Collection[str]) -> dict[str, Any]:
     return {
         "name": row.name,
