@@ -59,9 +59,9 @@ from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
 
 
-def admin_mounts(
+def admin_mount(
     process: Process, pair: Pair, repository: Repository, access: AdminAccess, audit: AuditObservers
-) -> dict[str, IResource]:
+) -> IResource:
     """`/admin`."""
     settings, stores = pair.settings, pair.stores
     facts = Facts(
@@ -87,7 +87,7 @@ def admin_mounts(
         erasure_admin(settings, stores, _actor(settings)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
     ]
-    served = admin.resource(
+    return admin.resource(
         stores.inbox,
         stores.notifier,
         access,
@@ -97,7 +97,6 @@ def admin_mounts(
         more=routes,
         audit=audit.admin,
     )
-    return {"admin": served}
 
 
 async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:

@@ -109,8 +109,8 @@ async def open_stores(
         left=fhir_notifier.reconnect,
     )
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
+        stack.push_async_callback(part.close)  # before: after a failure it goes on trying
         await part.start()
-        stack.push_async_callback(part.close)
     install_privacy(settings, fhir_database, stack)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:

@@ -16,6 +16,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from psycopg2 import ProgrammingError
 from psycopg2.extensions import make_dsn, parse_dsn
 
 CONNECT_SECONDS = 3.0
@@ -101,6 +102,15 @@ def hosts_of(url: str) -> tuple[Host, ...]:
     rounds = ("standby", "any") if wanted == "prefer-standby" else (wanted,)
     places = list(zip(names, ports, addresses, strict=True))
     return tuple(Host(*place, attributes, seconds, parameters) for attributes in rounds for place in places)
+
+
+def parts_of(url: str) -> Mapping[str, str]:
+    """The parameters of a connection string.  ValueError when libpq cannot read it; the text quotes nothing of it."""
+    try:
+        found: dict[str, str] = parse_dsn(url)
+    except ProgrammingError:
+        raise ValueError("libpq cannot read the connection string") from None
+    return found
 
 
 def _items(text: str | None) -> list[str]:
