@@ -71,6 +71,7 @@ class World:
         self.north = EmbeddedPostgres(self.folder / "north", reactor, databases=("ipf", "fhir"), extra=postgres.FAST)
         self.hooks = {tenant: Hook() for tenant in TENANTS}
         self.provider = OwnProvider()
+        self.provider._server.handle_error = lambda request, address: None  # type: ignore[method-assign]
         self.tokens = {tenant: self.provider.token(f"tenant-{tenant}", SCOPE) for tenant in TENANTS}
         self.ports = {tenant: free_port() for tenant in TENANTS}
         self.home: dict[str, str] = {}
