@@ -102,7 +102,11 @@ class PlacementTests(TestCase):
         self.assertEqual(found["status"], "DOWN")
         self.assertIn("placement north (db_url)", found["details"]["error"])
         self.assertEqual((await deferToThread(world.admin, "messages", "north"))[0], 503)
+        self.assertEqual((await deferToThread(world.admin, "messages?tenant=b"))[0], 503)
         self.assertEqual((await deferToThread(world.admin, "messages", "south"))[0], 404)
+        self.assertEqual((await deferToThread(world.admin, "messages?tenant=a"))[1]["total"], 1)
+        _, system = await deferToThread(world.admin, "observe/system")
+        self.assertIn("north", str(system))
 
     async def _accepted(self, control_id: str) -> str:
         """A sender that repeats until the message is accepted."""
@@ -115,7 +119,7 @@ class PlacementTests(TestCase):
         world = self.world
 
         def delivered() -> bool:
-            status, page = world.admin("messages?tenant=b&status=DELIVERED", "north")
+            status, page = world.admin("messages?tenant=b&status=DELIVERED")
             return status == 200 and page["total"] == len(accepted)
 
         await world.until(delivered, "all messages of the placement are delivered")
@@ -193,3 +197,20 @@ class PlacementTests(TestCase):
         ):
             self.assertEqual(await self.count(urls["ipf"], tenants), [tenant])
             self.assertEqual(await self.count(urls["fhir"], named), [tenant])
+        _, metrics = await deferToThread(world.service.get, "/actuator/prometheus")
+        self.assertIn('ipf_placement_up{placement="north"} 1.0', metrics)
+        await self._changed()
+
+    async def _changed(self) -> None:
+        """A file with a mistake changes nothing; a placement that is closed serves nothing."""
+        world = self.world
+        world.place("[")
+        await world.reload()
+        await world.until(lambda: "is no TOML" in world.service.log_path.read_text(), "the mistake is in the log")
+        self.assertTrue(await deferToThread(world.is_in_state, "north", "open"))
+        world.place(world.placement("north", '"b"', 'state = "closed"\n'))
+        await world.reload()
+        await world.until(lambda: "it is closed" in str(world.health("north")), "the placement is closed")
+        self.assertEqual(await deferToThread(world.send, "b", "M3"), "AE")
+        self.assertEqual((await deferToThread(world.ask, "b", "Patient"))[0], 503)
+        self.assertEqual(await deferToThread(world.send, "a", "M3"), "AA")
