@@ -113,7 +113,7 @@ def _ready(process: Process, profiles: Mapping[int, str]) -> None:
     process.stack.callback(systemd.stopping)
     found, roles = places(listeners.open_now, profiles), process.settings.running
     shown = ", ".join(found.values()) if roles == ALL else f"roles {' '.join(roles)}: {', '.join(found.values())}"
-    log.info("event=started {places}", event="started", places=shown, roles=list(roles), **found)
+    log.info("event=started {places}", event="started", places=shown, roles=" ".join(roles), **found)
 
 
 def warn_about_security(settings: Settings) -> None:

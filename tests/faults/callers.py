@@ -22,6 +22,7 @@ class Callers:
     port: int
     senders: int = 4
     pause: float = 0.02
+    prefix: str = "C"  # of control ids
     refused: int = 0
     repeated: int = 0
     accepted: set[str] = field(default_factory=set)
@@ -49,7 +50,7 @@ class Callers:
         for number in itertools.count():
             if self._stopping:
                 return
-            control_id = f"C{sender}N{number}"
+            control_id = f"{self.prefix}{sender}N{number}"
             message, began = admission(control_id, f"C{sender}P{number % 5}", f"+48{number:06}"), time.monotonic()
             while not await self._accepted(message, control_id):
                 await asyncio.sleep(0.01)
