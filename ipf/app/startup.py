@@ -5,6 +5,7 @@
 | the process | `roles/process.py` | listeners, log output, systemd, health: once in a process |
 | a pair of databases | `roles/pair.py` | stores, maps, vendor profiles, the receive stage |
 | roles | `roles/receive.py`, `convert.py`, `fhir.py`, `deliver.py`, `admin.py` | what each starts on both |
+| several pairs | `placements/start.py` | with `IPF_PLACEMENTS_FILE`: opens each in the background |
 
 Every part that has to be stopped registers itself with the stack, which stops them in reverse order.  A step that fails
 ends the start: a bad setting, map or migration is reported before the first message is accepted.
