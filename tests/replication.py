@@ -208,11 +208,15 @@ class Server:
         except (OSError, ValueError, psutil.Error):
             return False
 
+    def process(self) -> psutil.Process:
+        """Its first process."""
+        return psutil.Process(self._postmaster())
+
     def _postmaster(self) -> int:
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
     def _processes(self) -> list[psutil.Process]:
-        first = psutil.Process(self._postmaster())
+        first = self.process()
         return [first, *first.children(recursive=True)]
 
     def _signal(self, number: signal.Signals) -> None:

@@ -60,7 +60,7 @@ LAYERS = {
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure"}],
     "vendor_profiles": [{"drafting"}],
-    "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}],
+    "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}, {"reference"}],
 }
 """The sub-packages of each package from the lowest layer up.  A sub-package imports only those of lower layers."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
+from ipf import __version__
 from ipf.app.console import start
 from ipf.app.runtime.log_output import output_stream
 from ipf.app.runtime.signals import end_at_once
@@ -23,7 +24,12 @@ class Options(usage.Options):
     """`twistd ipf-ui` takes its settings from the environment."""
 
     synopsis = "twistd [options] ipf-ui"
-    longdesc = "All settings are environment variables; etc/ipf.env explains each."
+    longdesc = "All settings are environment variables; etc/ipf-ui.env explains each."
+
+    def opt_version(self) -> None:
+        """Print the version of ipf and end."""
+        print(f"ipf-ui {__version__}")
+        sys.exit(0)
 
 
 def makeService(options: usage.Options) -> IService:

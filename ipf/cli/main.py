@@ -21,6 +21,7 @@ import ipf
 from ipf.cli import (
     audit,
     bulk,
+    completion,
     configuration,
     destinations,
     doctor,
@@ -113,10 +114,7 @@ def cli(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Operate a running ipf: find messages and subscriptions that failed, see why, and retry them.
-
-    Completion: eval "$(_IPFCTL_COMPLETE=bash_source ipfctl)"; also zsh_source and fish_source.
-    """
+    """Operate a running ipf: find messages and subscriptions that failed, see why, and retry them."""
     secret = token_file.read_text().strip() if token_file is not None else token
     context.obj = Context(Api(url, secret, timeout, placement=placement), Output(as_json))
 
@@ -134,6 +132,7 @@ identity.register(cli, command)
 merges.register(cli, command)
 erasure.register(cli, command)
 doctor.register(cli, command)
+completion.register(cli, command)
 
 
 def main() -> None:

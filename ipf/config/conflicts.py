@@ -27,6 +27,8 @@ def _databases(settings: Settings) -> Iterator[str]:
         yield f"{missing}: set both database URLs, or neither to use the embedded PostgreSQL"
     if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
         yield "IPF_FHIR_DB_URL: must name another database than IPF_DB_URL"
+    if settings.fhir_read_db_url is not None and settings.fhir_db_url is None:
+        yield "IPF_FHIR_READ_DB_URL: requires IPF_FHIR_DB_URL; the embedded PostgreSQL has no standby"
 
 
 def _roles(settings: Settings) -> Iterator[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from ipf.config.access_settings import AccessSettings
 from ipf.config.audit_settings import AuditSettings
 from ipf.config.broker_settings import BrokerSettings
+from ipf.config.database_settings import DatabaseSettings
 from ipf.config.parsers import (
     Listener,
     boolean,
@@ -32,7 +33,6 @@ from ipf.config.parsers import (
     optional,
     origins,
     pairs,
-    postgres_url,
     secret,
     smtp_url,
     text,
@@ -52,15 +52,9 @@ def _default_processes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings, AccessSettings, BrokerSettings, PlacementFile, RoleSettings):
+class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, PlacementFile, RoleSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
-    db_url: str | None = variable(
-        "IPF_DB_URL", postgres_url, None, "PostgreSQL URL of the inbox database; unset: embedded", secret=True
-    )
-    fhir_db_url: str | None = variable(
-        "IPF_FHIR_DB_URL", postgres_url, None, "PostgreSQL URL of the FHIR database; unset: embedded", secret=True
-    )
     data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")
     http_listen: str = variable("IPF_HTTP_LISTEN", text, "tcp:8090", "endpoint of the HTTP listener")
     mllp_listen: tuple[Listener, ...] = variable(

@@ -244,6 +244,8 @@ class Notification:
 
     Message brokers use also `key` (notifications with the same key stay in order), `message_id` (the same for each
     attempt to send the same events; "" without events) and `topic_url` (of a topic Subscription).
+
+    `position`: of the log of the database, behind all events; "" where no standby answers reads.
     """
 
     method: str
@@ -261,6 +263,7 @@ class Notification:
     key: str = ""
     message_id: str = ""
     topic_url: str = ""
+    position: str = ""
 
 
 AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]

@@ -48,10 +48,11 @@ from ipf.rest.operations.subscription_dry_run import dry_run
 from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
 from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.operations.validate import validate
+from ipf.rest.reads import ReplicaReads
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
-from ipf.security.audit import check_immutable
+from ipf.security.audit import TYPE, check_immutable
 from ipf.security.audit_draft import NewDraft
 
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
@@ -115,6 +116,10 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 }
 
 
+_TOLERANT: frozenset[Interaction] = frozenset({
+    read, vread, history_instance, history_type, history_system, everything,
+    search, search_by_post, search_system, search_system_by_post, search_compartment,
+})  # fmt: skip
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MAX_REPOSITORIES = 1000  # cached repositories
 _LARGE_RESPONSE = 50_000  # bytes; larger responses are rendered (as XML, indented, with selected elements) in a thread
@@ -125,10 +130,12 @@ def handler(
     identify: Identify | None = None,
     observe: Observe | None = None,
     draft: NewDraft | None = None,
+    reads: ReplicaReads | None = None,
 ) -> Handler:
     """The FHIR server as a handler: the response has the requested format, and every Problem is rendered.
 
     `identify`: None = authentication is off.  `draft`: of the audit records that are written with what they record.
+    `reads`: sends reads to a standby; None = there is none.
     """
     repositories: dict[str, Repository] = {}
 
@@ -152,7 +159,7 @@ def handler(
             request = with_break_glass(request)
             if draft is not None and request.method in _WRITES:
                 request.draft = draft(request, began)
-            answer = redacted(await perform(request, repository_of(request.tenant)))
+            answer = redacted(await _performed(request, repository_of(request.tenant), reads))
             if len(answer.body) >= _LARGE_RESPONSE and (presentation is not DEFAULT_PRESENTATION or form is Format.XML):
                 answer, sent = await repository.run_in_thread(partial(_presented, answer, presentation, form))
             else:
@@ -169,6 +176,13 @@ def handler(
         return sent
 
     return handle
+
+
+async def _performed(request: Request, repository: Repository, reads: ReplicaReads | None) -> Answer:
+    """`perform`, on the side of the database that is right for the request."""
+    if reads is None:
+        return await perform(request, repository)
+    return await reads.perform(request, repository, perform, tolerates_staleness(request))
 
 
 def _presented(answer: Answer, presentation: Presentation, form: Format) -> tuple[Answer, Answer]:
@@ -212,6 +226,17 @@ async def perform_entry(request: Request, repository: Repository) -> Answer:
     """`perform` for an entry of a Bundle: with its requested elements, in the format of the Bundle."""
     request, presentation = split_presentation(request)
     return select_elements(await perform(request, repository), presentation)
+
+
+def tolerates_staleness(request: Request) -> bool:
+    """Whether the request only reads resources.  The audit trail is none of them: it is read as it is."""
+    if request.path[:1] == (TYPE,):
+        return False
+    try:
+        methods = ROUTES.get(_shape(request.path), {})
+    except Problem:
+        return False
+    return methods.get("GET" if request.method == "HEAD" else request.method) in _TOLERANT
 
 
 def _shape(path: tuple[str, ...]) -> str:

@@ -49,7 +49,7 @@ def compare(what: str, off: ServiceProcess, on: ServiceProcess, turn: Turn, targ
             after = spent(one)
             if number:
                 costs[one.pid].append(((after[0] - before[0]) / count * 1e6, (after[1] - before[1]) / count * 1e6))
-    without, with_it = ([_lower_quartile(column) for column in zip(*costs[one.pid], strict=True)] for one in (off, on))
+    without, with_it = ([lower_quartile(column) for column in zip(*costs[one.pid], strict=True)] for one in (off, on))
     share = (sum(with_it) / sum(without) - 1) * 100
     line(
         what, f"{share:+.1f} %",
@@ -64,12 +64,18 @@ def spent(one: ServiceProcess) -> tuple[float, float]:
         each for each in psutil.process_iter(["cmdline"]) if any(data in part for part in each.info["cmdline"] or ())
         and "postgres" in (each.info["cmdline"] or [""])[0]
     )  # fmt: skip
+    return _of_threads(one.pid), spent_by_server(main)
+
+
+def spent_by_server(main: psutil.Process) -> float:
+    """Processor seconds so far of a PostgreSQL server, given its first process, including ended ones."""
     ended = main.cpu_times()
     database = ended.children_user + ended.children_system + _of_threads(main.pid)
-    return _of_threads(one.pid), database + sum(_of_threads(each.pid) for each in main.children(recursive=True))
+    return float(database + sum(_of_threads(each.pid) for each in main.children(recursive=True)))
 
 
-def _lower_quartile(values: Sequence[float]) -> float:
+def lower_quartile(values: Sequence[float]) -> float:
+    """Other load on the machine only adds to the values."""
     return sorted(values)[len(values) // 4]
 
 

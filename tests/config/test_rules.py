@@ -75,6 +75,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "IPF_FHIR_TIMEOUT_MS",
         ),
     ),
+    ("maybe", "expected a whole number from 1000 to 2147483647 milliseconds", ("IPF_FHIR_READ_MAX_STALENESS_MS",)),
     (
         "maybe",
         "expected a whole number from 0 to 2147483647 milliseconds",
@@ -109,6 +110,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         (
             "IPF_DB_URL",
             "IPF_FHIR_DB_URL",
+            "IPF_FHIR_READ_DB_URL",
         ),
     ),
     (

@@ -137,6 +137,10 @@ class SettingsTests(TestCase):
             with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_DB_URL"):
                 environment.read(given)
 
+    def test_a_standby_needs_a_primary(self) -> None:
+        with self.assertRaisesRegex(InvalidSetting, "IPF_FHIR_READ_DB_URL: requires IPF_FHIR_DB_URL"):
+            environment.read({"IPF_FHIR_READ_DB_URL": "postgresql://standby/fhir"})
+
     def test_tokens_need_an_issuer_and_a_reader_a_writer(self) -> None:
         for environ, name in (
             ({"SUBSCRIPTION_SERVICE_AUTH_ENABLED": "true"}, "SUBSCRIPTION_SERVICE_AUTH_ISSUER"),

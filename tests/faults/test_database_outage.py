@@ -52,6 +52,6 @@ def pg_ctl(cluster: Path, action: str, *options: str) -> None:
     """PostgreSQL refuses to run as root: its programs run as the owner of the cluster."""
     owner = cluster.stat()
     program = str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / "pg_ctl")
-    command = [program, action, "-D", str(cluster), "-s", *options]
+    command = [program, action, "-D", str(cluster), "-s", "-t", str(int(PATIENCE)), *options]
     who: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
     subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, **(who if os.geteuid() == 0 else {}))

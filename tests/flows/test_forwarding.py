@@ -24,6 +24,7 @@ from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
+from tests.wire.admin.operators import check
 
 MESSAGES = 240
 CONFIG = """
@@ -113,7 +114,8 @@ class ForwardingFlowTests(TestCase):
                 self.assertIn(f"MSA|AA|{id}".encode(), answer)
 
     def shown(self) -> dict[str, Any]:
-        _, body = self.service.get("/admin/destinations")
+        status, body = self.service.get("/admin/destinations")
+        check("GET", "/admin/destinations", status, body)
         return {one["name"]: one for one in body["items"]}
 
     def wait(self, condition: Callable[[], bool]) -> None:
@@ -152,7 +154,8 @@ class ForwardingFlowTests(TestCase):
         self.wait(lambda: all(one["pending"] == 0 for one in self.shown().values()))
         counts = {name: (one["sent"], one["dead_letters"]) for name, one in self.shown().items()}
         self.assertEqual(counts, {"registry": (MESSAGES - 1, 1), "archive": (MESSAGES, 0)})
-        _, dead = self.service.get("/admin/destinations/registry/messages?status=DEAD_LETTER")
+        status, dead = self.service.get("/admin/destinations/registry/messages?status=DEAD_LETTER")
+        check("GET", "/admin/destinations/registry/messages", status, dead)
         self.assertEqual([(one["source_id"], one["code"]) for one in dead["items"]], [("M7", "AR")])
         registry.refused = ""
         self.assertEqual(self.service.request("POST", "/admin/destinations/registry/retry")[1], {"retried": 1})

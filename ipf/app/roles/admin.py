@@ -51,12 +51,15 @@ from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import Routes
+from ipf.wire.admin.openapi import document as admin_document
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.subscriptions import SubscriptionAdmin
 from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.client.remote_subscriptions import RemoteSubscriptions
 from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
+from ipf.wire.observe.openapi import document as observe_document
+from ipf.wire.reference import page as reference
 
 
 def admin_mount(
@@ -86,6 +89,7 @@ def admin_mount(
         merges,
         erasure_admin(settings, stores, _actor(settings)),
         observe_http.routes(observe, access.check, __version__, audit.admin),
+        reference.routes({"admin": admin_document(__version__), "observe": observe_document(__version__)}),
     ]
     return admin.resource(
         stores.inbox,

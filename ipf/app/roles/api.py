@@ -58,7 +58,7 @@ def open_api(process: Process, pair: Pair, access: Access) -> Api:
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
     repository = open_repository(settings, pair.stores, access)
     return Api(
-        fhir_handler(repository, pair.stores, access, audit) if runs(FHIR) else None,
+        fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,
         transform_handler(pair, access, audit) if runs(MAPPING) else None,
         admin_mount(process, pair, repository, operators, audit) if runs(ADMIN) else None,
         start_hub(process, pair) if runs(FHIR) else None,

@@ -10,6 +10,7 @@ from twisted.web.resource import IResource
 from ipf import __version__
 from ipf.app.listeners.access import Access
 from ipf.app.listeners.audit import AuditObservers
+from ipf.app.listeners.replica import replica_reads
 from ipf.app.maps.packages import load_packages
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
@@ -63,9 +64,12 @@ def transform_handler(pair: Pair, access: Access, audit: AuditObservers) -> Hand
     return mapping_handler(pair.maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests)
 
 
-def fhir_handler(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
+def fhir_handler(
+    settings: Settings, repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers
+) -> Handler:
     """The handler of FHIR requests."""
-    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts)
+    reads = replica_reads(settings, stores)
+    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts, reads)
     if stores.spans is not None:
         fhir = traced_handler(fhir, stores.spans)
     return _notifying(fhir, stores.notifier)

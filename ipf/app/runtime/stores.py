@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
@@ -15,8 +15,9 @@ from ipf import __version__
 from ipf.app.runtime.databases import DatabaseUrls, has_row_security
 from ipf.app.runtime.privacy import install_privacy
 from ipf.app.runtime.process import now, run_in_thread
+from ipf.config.roles import FHIR
 from ipf.config.settings import Settings
-from ipf.errors import Problem
+from ipf.errors import Category, Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
@@ -39,6 +40,9 @@ from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.spans import Spans, open_spans
+
+if TYPE_CHECKING:
+    from ipf.app.runtime.replica import ReadReplica
 
 _INBOX_CHANNELS = frozenset(("inbox", MAPPING_CHANNEL))
 
@@ -64,7 +68,10 @@ class NotifierRouter:
 
 @dataclass(frozen=True, slots=True)
 class OpenedStores:
-    """The stores of one process, shared by all of its stages.  `spans`: None without `IPF_OTLP_URL`."""
+    """The stores of one process, shared by all of its stages.  `spans`: None without `IPF_OTLP_URL`.
+
+    `replica`: None without `IPF_FHIR_READ_DB_URL`, without the role fhir, and in converter processes.
+    """
 
     inbox_database: Database
     fhir_database: Database
@@ -76,6 +83,7 @@ class OpenedStores:
     conflicts: PostgresIdentityConflicts
     matcher: MatchingIndex
     spans: Spans | None
+    replica: ReadReplica | None = None
 
     async def submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
         """Store FHIR transactions; one result or Problem per unit."""
@@ -99,6 +107,7 @@ async def open_stores(
         application_name="ipf-inbox",
         left=inbox_notifier.reconnect,
     )
+    replica = _replica(settings, connections, reactor) if process == "main" and settings.runs(FHIR) else None
     fhir_database = Database(
         urls.fhir,
         reactor=reactor,
@@ -107,10 +116,13 @@ async def open_stores(
         application_name="ipf-fhir",
         tenants=has_row_security(settings),
         left=fhir_notifier.reconnect,
+        positions=None if replica is None else replica.primary,
     )
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
         stack.push_async_callback(part.close)  # before: after a failure it goes on trying
         await part.start()
+    if replica is not None:
+        await replica.start(stack)
     install_privacy(settings, fhir_database, stack)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
@@ -131,7 +143,21 @@ async def open_stores(
             has_grants=settings.auth_enabled,
         ),
         spans,
+        replica,
     )
+
+
+def _replica(settings: Settings, connections: int, reactor: Any) -> ReadReplica | None:
+    """The standby that answers reads; None without one.  Problem when its URL cannot be read."""
+    if settings.fhir_read_db_url is None:
+        return None
+    from ipf.app.runtime.replica import ReadReplica  # its metrics exist only where there is one
+
+    most, tenants = settings.fhir_read_max_staleness_ms / 1000, has_row_security(settings)
+    try:
+        return ReadReplica(settings.fhir_read_db_url, most, reactor=reactor, size=connections, tenants=tenants)
+    except ValueError as unreadable:
+        raise Problem(Category.VALUE, f"IPF_FHIR_READ_DB_URL: {unreadable}") from unreadable
 
 
 def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **more: Any) -> AuditLog | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -29,6 +30,7 @@ from ipf.security.audit import id_suffixes
 from ipf.security.audit_delivery import delivery_audit
 from ipf.security.vault import Vault
 from ipf.store.deliveries.bindings import PostgresBindingTokens
+from ipf.store.postgres.replication import position_of
 from ipf.store.resources.grants import PostgresGrants
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.subscriptions.status import FIRING, Trigger, origins
@@ -99,7 +101,8 @@ def endpoint_test(stores: OpenedStores, parts: NotificationParts) -> TestNotific
 
 def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Authorization | None]:
     """What composes notifications; with bearer tokens, only from resources that the subscriber may read."""
-    compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url)
+    position = None if settings.fhir_read_db_url is None else partial(position_of, stores.fhir_database)
+    compose: Compose = Composer(stores.fhir, stores.matcher, now, settings.base_url, position)
     if not settings.auth_enabled:
         return compose, None
     grants = PostgresGrants(stores.fhir_database)

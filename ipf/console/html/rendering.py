@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from ipf.console.html.static import StaticFiles
@@ -20,11 +20,11 @@ from ipf.fhir.model.json import indented
 
 
 class Renderer:
-    """Renders templates of `ipf/console/templates`."""
+    """Renders templates of `ipf/console/templates`, and those of the admin API in `ipf/wire/reference/templates`."""
 
     def __init__(self, static: StaticFiles) -> None:
         self._environment = Environment(
-            loader=PackageLoader("ipf.console"),
+            loader=ChoiceLoader([PackageLoader("ipf.console"), PackageLoader("ipf.wire.reference")]),
             autoescape=select_autoescape(default=True, default_for_string=True),
             undefined=StrictUndefined,
             trim_blocks=True,

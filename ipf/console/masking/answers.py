@@ -123,7 +123,7 @@ RULES: tuple[tuple[str, Mask], ...] = (
     (rf"messages/{_ID}/(effects|conversions)", _open),
     (rf"messages/{_ID}/trace", _trace),
     (rf"jobs(/{_ID}(/cancel)?)?", _job),
-    (r"config|openapi.json|rejects|unread-fields|code-overrides|api/profiles|mapping|mapping/(source|install|remove|reload)",
+    (r"config|openapi.json|observe/openapi.json|rejects|unread-fields|code-overrides|api/profiles|mapping|mapping/(source|install|remove|reload)",
      _open),
     (rf"unmapped-codes(/{_ID}(/(map|requeue))?)?", _open),
     (r"mapping/try", _trace),

@@ -101,9 +101,12 @@ class Backend:
     async def fhir(
         self, path: str, query: Sequence[tuple[str, str]], access_token: str, body: Any = None, root: str = "/fhir"
     ) -> Any:
-        """GET from `/fhir` with a person's access token, or POST a body; the decoded body of the answer."""
+        """GET from `/fhir` with a person's access token, or POST a body; the decoded body of the answer.
+
+        It is what is stored now: a person who follows a link from a message sees what that message wrote.
+        """
         headers, target = (
-            {"Accept": "application/fhir+json"},
+            {"Accept": "application/fhir+json", "Cache-Control": "no-cache"},
             f"{self._fhir_url}{root}{path}" + (f"?{urlencode(query)}" if query else ""),
         )
         if access_token:

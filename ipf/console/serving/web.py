@@ -41,7 +41,7 @@ PLACES = {
     "group_in": ("", "messages", "interfaces", "dead-letters", "rejects", "send"),
     "group_decide": ("conflicts", "codes", "unread", "workbench"),
     "group_out": ("browse", "subscriptions", "topics"),
-    "group_run": ("jobs", "audit", "profiles", "system"),
+    "group_run": ("jobs", "audit", "profiles", "system", "reference"),
 }
 """The areas of the navigation, in groups; texts `nav.NAME`."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"

@@ -5,7 +5,7 @@ Source: decisions section 6; https://hl7.org/fhir/R5/subscriptiontopic.html (not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ipf.config.brokers import LIBRARIES
@@ -24,19 +24,32 @@ from ipf.ports import (
     Terms,
     Version,
 )
+from ipf.ports.replica import Position
 from ipf.rest.operations.notification_includes import included_resources
 from ipf.subscriptions.notification import NotificationTemplate, notification, template_of
 from ipf.subscriptions.notification_topic import NotificationContext
 from ipf.subscriptions.terms import terms_of
 
+REST_HOOK = "rest-hook"
 MAX_TEMPLATES = 4096
 """Number of cached templates."""
 
 
 class Composer:
-    """`ports.Compose`.  `base_url`: the public base URL of this FHIR server."""
+    """`ports.Compose`.  `base_url`: the public base URL of this FHIR server.
 
-    def __init__(self, store: FhirStore, matcher: Matcher, clock: Clock, base_url: str) -> None:
+    `position`: asks where the log of the database is now; None where no standby answers reads.
+    """
+
+    def __init__(
+        self,
+        store: FhirStore,
+        matcher: Matcher,
+        clock: Clock,
+        base_url: str,
+        position: Callable[[], Awaitable[Position]] | None = None,
+    ) -> None:
+        self._position = position
         self._store = store
         self._matcher = matcher
         self._clock = clock
@@ -54,7 +67,10 @@ class Composer:
             includes = await included_resources(lease, events, self._store, self._matcher, self._base_url)
         if terms.channel_type in LIBRARIES:
             events = [await self._with_last_body(lease.tenant, event) for event in events]
-        return self._notification(lease, EVENT, events, includes)
+        made = self._notification(lease, EVENT, events, includes)
+        if self._position is not None and terms.channel_type == REST_HOOK:
+            made.position = (await self._position()).text
+        return made
 
     async def _with_last_body(self, tenant: str, event: Event) -> Event:
         """A deletion with the version before it, which says whose resource it was."""

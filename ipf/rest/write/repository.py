@@ -59,7 +59,8 @@ class Repository:
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
     planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
-    unknown parameters unless the request says `handling=lenient`.
+    unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
+    tokens that are given out.
     """
 
     store: FhirStore
@@ -88,6 +89,7 @@ class Repository:
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
     page_tokens: PageTokens = field(default_factory=PageTokens, compare=False)
+    page_mark: str = ""
 
     async def parsed(self, request: Request, parse: Callable[[], T]) -> T:
         """What `parse` makes of the body of a request; in a thread when it is large."""
@@ -95,11 +97,12 @@ class Repository:
 
     async def sealed(self, token: str | None) -> str | None:
         """A page token of the store as clients get it; None stays None."""
-        return await self.page_tokens.sealed(self.store, self.tenant, token)
+        sealed = await self.page_tokens.sealed(self.store, self.tenant, token)
+        return None if sealed is None else f"{self.page_mark}{sealed}"
 
     async def opened(self, token: str | None) -> str | None:
         """The page token of the store that a client sends back; Problem VALUE for any other text."""
-        return await self.page_tokens.opened(self.store, self.tenant, token)
+        return await self.page_tokens.opened(self.store, self.tenant, token and token.rpartition(".")[2])
 
     @property
     def validates(self) -> bool:

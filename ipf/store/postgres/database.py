@@ -30,6 +30,7 @@ from ipf.store.postgres.driver import Row
 from ipf.store.postgres.prepared import DynamicStatement, StatementCache, took_too_long
 from ipf.store.postgres.probe import TICK_SECONDS, Probe
 from ipf.store.postgres.quoting import Statement, literal, script
+from ipf.store.postgres.replication import Positions
 from ipf.store.postgres.session import Session, at_most_one, exactly_one
 from ipf.store.postgres.tenant_scope import (
     ALL_TENANTS,
@@ -72,7 +73,8 @@ class Database:
     one attempt to connect (`connect.py`), `wait_seconds` the wait for a free connection, `statement_seconds` one
     statement, and six times `tick_seconds` the silence of the server.  `tenants`: its connections use the role that
     sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the database for it.  `left`: called
-    when the pool leaves a server that still holds its sockets, for connections that others have there.
+    when the pool leaves a server that still holds its sockets, for connections that others have there.  `positions`:
+    learns where the log of the server is.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Database:
         tick_seconds: float = TICK_SECONDS,
         tenants: bool = False,
         left: Callable[[], None] = lambda: None,
+        positions: Positions | None = None,
     ) -> None:
         self.url = url
         self.has_row_security = tenants
@@ -112,7 +115,8 @@ class Database:
             statement_seconds=statement_seconds,
             lost=self._lost,
         )
-        self._probe = Probe(reactor, self._leave, tick_seconds)
+        self._positions = positions
+        self._probe = Probe(reactor, self._leave, tick_seconds, positions)
         self._idle: deque[Connection] = deque()
         self._waiting: deque[Deferred[Connection]] = deque()
         self._all: set[Connection] = set()
@@ -156,6 +160,11 @@ class Database:
     def reachable(self) -> bool:
         """False from the moment the server was found gone until a connection succeeds again."""
         return not self._down
+
+    @property
+    def server(self) -> str:
+        """The server of the pool, by host and port; empty before there was one."""
+        return "" if self._connector.host is None else self._connector.host.label
 
     @property
     def usage(self) -> tuple[int, int, int]:
@@ -259,7 +268,7 @@ class Database:
 
     @asynccontextmanager
     async def _lent(self, connection: Connection, prologue: str) -> AsyncIterator[Session]:
-        session = Session(connection, prologue)
+        session = Session(connection, prologue, self._positions)
         try:
             yield session
         finally:

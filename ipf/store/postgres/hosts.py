@@ -68,6 +68,11 @@ class Host:
         return self.attributes in _WRITABLE
 
     @property
+    def must_be_standby(self) -> bool:
+        """Whether only a standby is wanted."""
+        return self.attributes == "standby"
+
+    @property
     def needs_address(self) -> bool:
         """Whether its name has to be resolved."""
         return bool(self.name) and not self.address and not self.name.startswith("/") and not _is_address(self.name)
@@ -79,6 +84,16 @@ class Host:
     def at(self, address: str) -> Host:
         """This host at one of its addresses."""
         return replace(self, address=address)
+
+
+def standby_url(url: str) -> str:
+    """The connection string for a standby among its hosts.  ValueError when it cannot be read."""
+    try:
+        found = str(make_dsn(url, target_session_attrs="standby"))
+    except ProgrammingError:
+        raise ValueError("the URL of the database cannot be read") from None
+    hosts_of(found)
+    return found
 
 
 def hosts_of(url: str) -> tuple[Host, ...]:

@@ -6,6 +6,9 @@ notifier has its own connection, which also listens.  Several notifications are 
 are at least `GAP_SECONDS` apart (the first is not delayed).  Nothing survives a crash: after a lost notification a
 subscriber waits for its poll interval, and after a reconnect every subscriber is woken once.
 
+Channels belong to a database.  Where several installations share one, each in a schema of its own (docs/citus.md), the
+channel has the name of the schema, so that one does not wake the others.
+
 Source: https://www.postgresql.org/docs/current/sql-notify.html
 """
 
@@ -25,7 +28,8 @@ from ipf.store.postgres.quoting import literal, script
 
 log = Logger()
 
-CHANNEL = "ipf_bell"
+CHANNEL = "ipf_bell"  # in the schema public; `ipf_bell:SCHEMA` in another
+_SCHEMA = "SELECT current_schema()"
 GAP_SECONDS = 0.005
 RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 10.0  # a NOTIFY waits for commits of others
@@ -34,10 +38,10 @@ ANSWER_SECONDS = 10.0  # a NOTIFY waits for commits of others
 class PostgresNotifier:
     """A notifier shared by all processes on one database.  Without a connection it notifies this process only."""
 
-    def __init__(self, url: str, *, reactor: Any, channel: str = CHANNEL) -> None:
+    def __init__(self, url: str, *, reactor: Any) -> None:
         self._url = url
         self._reactor = reactor
-        self._channel = channel
+        self._channel = CHANNEL
         self._wakes: dict[str, list[Callable[[], None]]] = {}
         self._pending: set[str] = set()
         self._connection: Connection | None = None
@@ -82,6 +86,8 @@ class PostgresNotifier:
     async def _connect(self) -> None:
         connection = await connect(self._url, reactor=self._reactor, statement_seconds=ANSWER_SECONDS, lost=self._lost)
         try:
+            ((schema,),) = await connection.run(_SCHEMA)
+            self._channel = CHANNEL if schema == "public" else f"{CHANNEL}:{schema}"
             await connection.run(f"LISTEN {connection.quoted_identifier(self._channel)}")
         except Problem:
             connection.close()

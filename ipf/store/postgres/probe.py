@@ -18,11 +18,13 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connect import connect, connect_again
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.hosts import Host
+from ipf.store.postgres.replication import NoPositions, Positions
 
 log = Logger()
 
@@ -33,12 +35,22 @@ Unusable = Callable[[StoreUnreachable], None]
 
 
 class Probe:
-    """Watches one server at a time, from `watch` until `stop`, or until it calls `unusable` with the reason."""
+    """Watches one server at a time, from `watch` until `stop`, or until it calls `unusable` with the reason.
 
-    def __init__(self, reactor: Any, unusable: Unusable, tick_seconds: float = TICK_SECONDS) -> None:
+    `positions` takes the answers.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        unusable: Unusable,
+        tick_seconds: float = TICK_SECONDS,
+        positions: Positions | None = None,
+    ) -> None:
         self._reactor = reactor
         self._unusable = unusable
         self._tick_seconds = tick_seconds
+        self._positions = positions or NoPositions()
         self._host: Host | None = None
         self._connection: Connection | None = None
         self._asking: Deferred[None] | None = None
@@ -59,6 +71,7 @@ class Probe:
 
     def stop(self) -> None:
         """Stop asking."""
+        self._positions.lost()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._host = self._timer = None
@@ -86,22 +99,32 @@ class Probe:
 
     def _ask(self, host: Host) -> None:
         asking = self._asking = Deferred.fromCoroutine(self._answer(host))
-        asking.addErrback(lambda failure: failure.trap(Problem, CancelledError) and None)
+        asking.addErrback(self._unanswered)
         asking.addErrback(lambda failure: log.failure("asking the store failed", failure))
         asking.addBoth(lambda _: self._answered(asking))
+
+    def _unanswered(self, failure: Failure) -> None:
+        failure.trap(Problem, CancelledError)
+        self._positions.lost()
 
     async def _answer(self, host: Host) -> None:
         if self._connection is None or not self._connection.alive:
             wait = 2 * TICKS * self._tick_seconds  # longer than `hung` takes
             self._connection = await connect_again(host, reactor=self._reactor, connect_seconds=wait)
-        ((only_reads,),) = await self._connection.run("SHOW transaction_read_only")
-        if only_reads == "on" and host.must_be_writable and host == self._host:
-            self._reactor.callLater(0, self._only_reads, host)
+        asked = self._reactor.seconds()
+        (row,) = await self._connection.run(self._positions.question)
+        if host != self._host:
+            return
+        self._positions.heard(asked, row)
+        if host.must_be_writable and row[0] == "on":
+            self._reactor.callLater(0, self._is_wrong, host, "only reads")
+        elif host.must_be_standby and row[0] == "off":
+            self._reactor.callLater(0, self._is_wrong, host, "is no standby any more")
 
-    def _only_reads(self, host: Host) -> None:
+    def _is_wrong(self, host: Host, what: str) -> None:
         if host == self._host:
             self.stop()
-            self._unusable(StoreUnreachable(detail=f"{host.label} only reads"))
+            self._unusable(StoreUnreachable(detail=f"{host.label} {what}"))
 
     def _answered(self, asking: Deferred[None]) -> None:
         if self._asking is asking:

@@ -6,16 +6,19 @@ from ipf.errors import Category, Problem
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import script
+from ipf.store.postgres.replication import NoPositions, Positions
 
 
 class Session:
     """The first statement opens the transaction in its own round trip; `commit` closes it in the last one's.
 
     `prologue`: statements that go before each string that is sent (see `tenant_scope.py`).  It may be replaced.
+    `positions`: learns where the log of the server is behind the commit.
     """
 
-    def __init__(self, connection: Connection, prologue: str = "") -> None:
+    def __init__(self, connection: Connection, prologue: str = "", positions: Positions | None = None) -> None:
         self._connection = connection
+        self._positions = positions or NoPositions()
         self._open = False
         self.prologue = prologue
 
@@ -43,8 +46,11 @@ class Session:
         if not (self._open or sql):
             return
         begin = self._begin()
-        await self._connection.run(script(begin, self.prologue if sql else "", sql, "COMMIT"))
+        question = self._positions.committed_question
+        rows = await self._connection.run(script(begin, self.prologue if sql else "", sql, "COMMIT", question))
         self._open = False
+        if question:
+            self._positions.committed(exactly_one(rows))
 
     def _begin(self) -> str:
         """The statement that opens the transaction, if it is not open."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy
 from itertools import islice
 
 from twisted.internet.defer import DeferredLock
@@ -155,6 +156,9 @@ STATEMENTS = (
     *identity_answers.STATEMENTS, *consents.STATEMENTS,
 )  # fmt: skip
 
+READ_STATEMENTS = (READ, READ_VERSION, HISTORY, READ_MANY, TYPES, *search_run.STATEMENTS, *history.STATEMENTS)
+"""Those of `PostgresFhirStore.reading_from` and `PostgresHistories`."""
+
 _HIGHEST_VERSION = 2**31 - 1
 
 
@@ -166,10 +170,20 @@ class PostgresFhirStore:
 
     def __init__(self, database: Database, run_in_thread: RunInThread = run_inline) -> None:
         self._database = database
+        self._reads = database
         self._run_in_thread = run_in_thread
         self._symbols = SymbolTable(database)
         self._rids = iter(range(0))
         self._rid_lock = DeferredLock()
+
+    def reading_from(self, standby: Database) -> PostgresFhirStore:
+        """This store with its reads on a standby, opened with READ_STATEMENTS.  All else stays where it is.
+
+        Numbers of tenants and search parameters never change, so both use those of the primary.
+        """
+        other = copy(self)
+        other._reads = standby
+        return other
 
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
         """See `ports.FhirStore.transaction`."""
@@ -219,11 +233,11 @@ class PostgresFhirStore:
         """See `ports.FhirStore.history`."""
         newest = _HIGHEST_VERSION if before is None else min(before, _HIGHEST_VERSION)
         call = HISTORY.call(await self._partition(tenant), resource_type, id, newest, limit)
-        return [version(row) for row in await self._database.for_tenant(tenant).many(call)]
+        return [version(row) for row in await self._reads.for_tenant(tenant).many(call)]
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """See `ports.FhirStore.search`."""
-        rows = self._database.for_tenant(tenant)
+        rows = self._reads.for_tenant(tenant)
         return await Search(tenant, rows.many, self._symbols, rows.run_dynamic).page(query, after)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
@@ -232,11 +246,11 @@ class PostgresFhirStore:
             return []
         types, ids = zip(*keys, strict=True)
         call = READ_MANY.call(await self._partition(tenant), joined(types), joined(ids))
-        return [version(row) for row in await self._database.for_tenant(tenant).many(call)]
+        return [version(row) for row in await self._reads.for_tenant(tenant).many(call)]
 
     async def types(self, tenant: str) -> list[str]:
         """See `ports.FhirStore.types`."""
-        rows = await self._database.for_tenant(tenant).many(TYPES.call(await self._partition(tenant)))
+        rows = await self._reads.for_tenant(tenant).many(TYPES.call(await self._partition(tenant)))
         return [str(row[0]) for row in rows]
 
     async def page_token_key(self) -> bytes:
@@ -253,7 +267,7 @@ class PostgresFhirStore:
         return self._symbols.partition(tenant)
 
     async def _version(self, tenant: str, call: str) -> Version | None:
-        row = await self._database.for_tenant(tenant).maybe(call)
+        row = await self._reads.for_tenant(tenant).maybe(call)
         return None if row is None else version(row)
 
 

@@ -66,7 +66,8 @@ STATEMENTS = (UNITS, *search_texts.STATEMENTS)
 
 # PostgreSQL takes tables that were never analysed (after a first load) for empty: it would compare every pair of a
 # join, and cannot tell the index by rid from the others.
-ANALYSE = "SELECT ensure_statistics()"
+# A standby gets the statistics of its primary, and refuses to make some.
+ANALYSE = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN ensure_statistics()::text END"
 
 HAS_STATISTICS = "SELECT min(reltuples) > 0 FROM pg_class WHERE oid IN ('resources'::regclass, 'index_text'::regclass)"
 

@@ -33,7 +33,7 @@ from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
 log = Logger()
 
 _POLLED = frozenset({("observe", "system"), ("observe", "throughput"), ("observe", "live"), ("observe", "interfaces"),
-                     ("observe", "openapi.json"), ("openapi.json",),
+                     ("observe", "openapi.json"), ("openapi.json",), ("docs",),
                      ("subscriptions", "health"), ("dead-letters", "errors")})  # fmt: skip
 _ACTIONS = {"GET": "R", "HEAD": "R", "POST": "E", "PUT": "U", "PATCH": "U", "DELETE": "D"}
 _NAMES = {"GET": "read", "HEAD": "read", "PUT": "update", "PATCH": "update", "DELETE": "delete", "POST": "post"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.wire.admin import erasure_schema, identity_schema
+from ipf.wire.admin import audit_schema, erasure_schema, identity_schema, mapping_schema
 from ipf.wire.admin import profiles_schema as admin_profiles_schema
 from ipf.wire.admin import systems_schema as admin_systems_schema
 from ipf.wire.admin.schemas import COUNT, STATES, TEXT, Schema, ref, schemas
@@ -60,7 +60,10 @@ def document(version: str) -> Schema:
             "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
             "schemas": schemas()
             | admin_profiles_schema.schemas()
+            | admin_systems_schema.schemas()
+            | audit_schema.schemas()
             | identity_schema.schemas()
+            | mapping_schema.schemas()
             | erasure_schema.schemas(),
         },
     }
@@ -149,10 +152,12 @@ def _code_paths() -> Schema:
         },
         "/admin/unmapped-codes/{id}": {"get": _operation("getUnmappedCode", "One code", "Any", one, "404")},
         "/admin/unmapped-codes/{id}/map": {
-            "post": _operation("mapCode", "Keep an answer", "Any", one, "404", body="Any")
+            "post": _operation("mapCode", "Keep an answer", "Any", one, "404", body="MapCodeRequest")
         },
         "/admin/unmapped-codes/{id}/requeue": {
-            "post": _operation("requeueCode", "Convert its messages again", "Any", one, "404", body="Any")
+            "post": _operation(
+                "requeueCode", "Convert its messages again", "Requeued", one, "404", body="RequeueRequest"
+            )
         },
         "/admin/code-overrides": {"get": _page("listOverrides", "Answers of operators", "List", *exact)},
         "/admin/code-overrides/{id}": {
@@ -166,19 +171,7 @@ def _code_paths() -> Schema:
         "/admin/conversions/{id}/retry": {
             "post": _operation("retryConversion", "Try it again", "Conversion", one, "404", conflict=wrong_state)
         },
-        "/admin/mapping": {"get": _operation("describeMapping", "Maps in use", "Any", [])},
-        "/admin/mapping/reload": {"post": _operation("reloadMapping", "Read the maps again", "Any", [], "422")},
-        "/admin/mapping/source": {
-            "get": _operation("mapSource", "The text of a map", "Any", [_query("url", TEXT, "its canonical")], "404")
-        },
-        "/admin/mapping/try": {
-            "post": _operation("tryMap", "What a map makes of a message", "Any", [], "404", body="Any")
-        },
-        "/admin/mapping/compare": {
-            "post": _operation("compareMap", "A map against the installed one", "Any", [], body="Any")
-        },
-        "/admin/mapping/install": {"post": _operation("installMap", "Install a map", "Any", [], "422", body="Any")},
-        "/admin/mapping/remove": {"post": _operation("removeMap", "Remove it", "Any", [], "404", body="Any")},
+        **mapping_schema.paths(_operation),
     }  # fmt: skip
 
 
@@ -301,21 +294,16 @@ def _profile_paths() -> Schema:
     }
 
 
-_CHAINS: list[Schema] = [
-    {"name": name, "in": "query", "description": text, "schema": TEXT}
-    for name, text in (
-        ("tenant", "of this tenant"), ("surface", "fhir or admin"), ("since", "first day"), ("until", "last day"),
-    )
-]  # fmt: skip
-_EXPORT: list[Schema] = [
-    *_CHAINS,
-    {"name": "page", "in": "query", "description": "`next` of the page before", "schema": TEXT},
-]
-
-
 def _other_paths() -> Schema:
     one = [_path("id")]
     openapi = _operation("openapi", "This document", "Any", [])
+    dry_run = [
+        _query("dry_run", {"enum": ["true", "false"]}, "counts what a run would remove now, and removes nothing")
+    ]
+    run = _operation("runRetention", "Let a run begin within a minute", "Retention", dry_run, "422")
+    run["responses"]["202"] = _response("a run begins within a minute", ref("Accepted"))
+    page = _operation("docs", "The documents as a page", "Any", [])
+    page["responses"]["200"]["content"] = {"text/html": {"schema": TEXT}}
     return {
         "/admin/rejects": {"get": _page("listRejects", "Refused frames, newest first", "RejectList", _TENANT)},
         "/admin/rejects/{id}": {
@@ -323,26 +311,13 @@ def _other_paths() -> Schema:
             "delete": _operation("deleteReject", "Remove it", None, one, "404"),
         },
         "/admin/config": {"get": _operation("config", "Settings in effect; secrets are masked", "Config", [])},
-        "/admin/audit": {"get": _operation("audit", "Search of the audit trail", "Any", [])},
-        "/admin/audit/views": {
-            "post": _operation("auditView", "Record what a person is shown", None, [], "422", body="ViewRequest")
-        },
-        "/admin/audit/heads": {
-            "get": _operation("auditHeads", "Signed heads of the audit trail's chains, newest first", "Any", _CHAINS)
-        },
-        "/admin/audit/export": {
-            "get": _operation(
-                "auditExport",
-                "A page of the audit trail with its hash chains, as lines of JSON",
-                "Any",
-                _EXPORT,
-            )
-        },
-        **admin_systems_schema.paths(_operation),
+        **audit_schema.paths(_operation, _page),
+        **admin_systems_schema.paths(_operation, _page),
         "/admin/retention": {
-            "get": _operation("retention", "Policy, last run, and what a run would remove", "Any", []),
-            "post": _operation("runRetention", "Let a run begin within a minute", "Any", [], "422"),
+            "get": _operation("retention", "Policy, last run, and what a run would remove", "Retention", dry_run),
+            "post": run,
         },
+        "/admin/docs": {"get": page},
         "/admin/openapi.json": {"get": openapi | {"security": []}},
     }
 
@@ -379,11 +354,14 @@ def _operation(
     *refusals: str,
     body: str | None = None,
     conflict: Schema | None = None,
+    status: str = "200",
 ) -> Schema:
-    """`schema` None: 204, no body."""
-    responses: Schema = {"204": {"description": "done"}} if schema is None else {"200": _response(summary, ref(schema))}
-    for status in sorted({"400", "401", "403", "413", "500", "503", *refusals}):
-        responses[status] = _refused(_REFUSALS.get(status, "it cannot be done"), "Error")
+    """`schema` None: 204, no body; else `status` with it."""
+    responses: Schema = (
+        {"204": {"description": "done"}} if schema is None else {status: _response(summary, ref(schema))}
+    )
+    for refusal in sorted({"400", "401", "403", "413", "500", "503", *refusals}):
+        responses[refusal] = _refused(_REFUSALS.get(refusal, "it cannot be done"), "Error")
     made: Schema = {"operationId": name, "summary": summary, "responses": responses}
     if conflict is not None:
         responses["409"] = conflict

@@ -204,7 +204,27 @@ def _others() -> Schema:
         "Forgotten": object_of(forgotten=COUNT),
         "ViewRequest": object_of(page=TEXT, references=list_of(TEXT)),
         "Config": object_of(settings=list_of(setting)),
+        "Retention": _retention(),
+        "Accepted": object_of(message=TEXT),
+        "MapCodeRequest": _code_answer(),
+        "RequeueRequest": object_of(following=_FLAG | {"default": True}) | {"required": []},
+        "Requeued": object_of(id=COUNT, converted_again=COUNT, following=COUNT, retried=COUNT),
     }
+
+
+def _retention() -> Schema:
+    counts: Schema = {"type": "object", "additionalProperties": COUNT, "description": "rows by kind"}
+    run = object_of(
+        began_at=TIME, ended_at=or_null(TIME), running_on=or_null(TEXT), removed=or_null(_ANY),
+    )  # fmt: skip
+    policy = object_of(delivered_days=COUNT, dead_letter_days=COUNT, history_days=COUNT)
+    return object_of(policy=policy, last_run=or_null(run), would_remove=or_null(counts))
+
+
+def _code_answer() -> Schema:
+    code = or_null(TEXT) | {"description": "the target; null: the code has none, and that is right"}
+    scope = {"enum": ["sender", "all"], "default": "sender", "description": "messages of its sender, or of all"}
+    return object_of(system=TEXT, code=code, display=TEXT, scope=scope) | {"required": ["code"]}
 
 
 def object_of(**members: Schema) -> Schema:

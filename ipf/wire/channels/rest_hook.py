@@ -100,6 +100,10 @@ class RestHook:
 _: type[Channel] = RestHook
 
 
+POSITION_HEADER = "X-IPF-LSN"
+"""A subscriber that sends it back with a read, as it is, sees at least what it was notified of (docs/scaling.md)."""
+
+
 def headers_of(notification: Notification) -> Iterator[tuple[str, str]]:
     """The registered headers, with content type, correlation id and trace context where they have none."""
     names = set()
@@ -111,6 +115,8 @@ def headers_of(notification: Notification) -> Iterator[tuple[str, str]]:
     if notification.body and "content-type" not in names:
         yield "Content-Type", CONTENT_TYPE
     yield correlation.HEADER, notification.correlation_id
+    if notification.position:
+        yield POSITION_HEADER, notification.position
     parent = correlation.traceparent(notification.correlation_id)
     if parent is not None and correlation.TRACEPARENT not in names:
         yield correlation.TRACEPARENT, parent

@@ -11,11 +11,11 @@ from __future__ import annotations
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _EXPOSED = (
     b"Location, Content-Location, ETag, Last-Modified, X-Correlation-Id, X-Request-Id, WWW-Authenticate, "
-    b"Retry-After, X-Progress"
+    b"Retry-After, X-Progress, X-IPF-LSN"
 )
 _ACCEPTED = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Prefer, If-Match, If-None-Match, If-None-Exist, "
-    b"If-Modified-Since, X-Correlation-Id, X-Request-Id"
+    b"If-Modified-Since, Cache-Control, X-Correlation-Id, X-Request-Id, X-IPF-LSN"
 )
 _PREFLIGHT_SECONDS = b"600"
 

@@ -19,9 +19,9 @@ _WORDS = frozenset((
     "fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus",
     "metrics", "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
     "status", "rejects", "unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config",
-    "audit", "observe", "system", "throughput", "dlq", "openapi.json", "retention", "jobs", "_history", "_search",
-    "dead-letters", "errors", "discard", "cancel", ".well-known", "smart-configuration", "profiles", "validate",
-    "api", "content", "reindex", "export",
+    "audit", "observe", "system", "throughput", "dlq", "openapi.json", "docs", "retention", "jobs", "_history",
+    "_search", "dead-letters", "errors", "discard", "cancel", ".well-known", "smart-configuration", "profiles",
+    "validate", "api", "content", "reindex", "export",
 ))  # fmt: skip
 
 

@@ -145,6 +145,8 @@ class AnswerTests(TestCase):
         self.assertIn("/admin/rejects/{id}", refused)
         self.assertIn("/admin/audit/export", refused)
         self.assertNotIn("/admin/messages/{id}", refused)
+        for path in ("/admin/openapi.json", "/admin/observe/openapi.json"):
+            self.assertEqual(admin_mask(path)(document("1")), document("1"))
         for path in (
             "/admin/future",
             "/admin/messages/7/future",

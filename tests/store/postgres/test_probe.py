@@ -79,6 +79,7 @@ class ProbeTest(TestCase):
             await self.probe._connection.run("SET default_transaction_read_only = on")
             await self._ask()
             self.clock.advance(0)
+            await postgres.pause(0.001)  # what was due before has run then
             self.assertEqual([one.endswith(" only reads") for one in self.found], [True] * told)
             self.probe.stop()
 

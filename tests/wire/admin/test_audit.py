@@ -22,6 +22,7 @@ from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import refusal
 from tests.contracts.audit import START, audit
 from tests.fakes.audit import MemoryAuditStore
+from tests.wire.admin.operators import check
 
 ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
 
@@ -43,6 +44,7 @@ class AuditSearchTests(TestCase):
     async def found(self, query: str = "") -> list[int]:
         """Numbers of the records listed."""
         body = orjson.loads((await admin_audit.list_records(self.store, request(f"audit?{query}"))).body)
+        check("GET", "/admin/audit", 200, body)
         self.assertEqual(body["total"], len(body["items"]))
         return [int(one["id"][-12:], 16) for one in body["items"]]
 

@@ -33,6 +33,7 @@ from ipf.wire.admin.erasure import ErasureAdmin
 from ipf.wire.admin.identity import IdentityAdmin
 from ipf.wire.admin.patient_merges import PatientMergeAdmin
 from ipf.wire.admin.routes import Operations
+from ipf.wire.reference import page as reference
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 
 
@@ -342,6 +343,7 @@ class OpenApiTest(TestCase):
             admin_destinations.routes(fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
             ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
+            reference.routes({}),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {

@@ -351,6 +351,7 @@ class ValueTests(TestCase):
             (both, "GET", "observe/openapi.json/x", None, 401),
             (both, "GET", "openapi.json", None, None),
             (both, "GET", "openapi.json/x", None, 401),
+            (both, "GET", "docs", None, 401),
         ):
             headers = {} if authorization is None else {"authorization": authorization}
             request = Request(method, ("admin", *path.split("/")), (), headers, b"", "", OWN)

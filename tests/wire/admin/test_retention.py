@@ -22,6 +22,7 @@ from ipf.wire.admin.klein_app import application
 from ipf.wire.admin.messages import refusal
 from ipf.wire.admin.retention import routes
 from tests.pipeline.maintenance.test_retention import MemoryPruner
+from tests.wire.admin.operators import check
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 
@@ -48,7 +49,9 @@ class RetentionTests(TestCase):
     async def ask(self, method: str, rest: str = "", token: str = "t") -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {token}"}
         response = await self.client.request(method, self.base + rest, headers=headers, reactor=reactor)
-        return response.code, json.loads(await response.content())
+        body = json.loads(await response.content())
+        check(method, "/admin/retention" + rest.partition("?")[0], response.code, body)
+        return response.code, body
 
     async def test_shown(self) -> None:
         self.open(RetentionPolicy(30, 0, 365))

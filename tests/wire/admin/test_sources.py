@@ -16,6 +16,7 @@ from ipf.wire.admin.sources import list_sources, poll_now, rewind
 from tests.fakes import MemoryInbox
 from tests.fakes.feeds import MemoryFeeds
 from tests.pipeline.poll.simulated import SOURCE
+from tests.wire.admin.operators import check
 
 NAME, OLD = "ehr/lab/results", "gone/lab/results"
 MARK = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -36,7 +37,9 @@ class SourcesTests(TestCase):
 
     async def listed(self) -> dict[str, Any]:
         answer = await list_sources(self.feeds, lambda: {NAME: SOURCE})
-        return {item["name"]: item for item in json.loads(answer.body)["items"]}
+        body = json.loads(answer.body)
+        check("GET", "/admin/sources", answer.status, body)
+        return {item["name"]: item for item in body["items"]}
 
     async def test_feeds_in_use_and_others(self) -> None:
         found = await self.listed()
@@ -47,10 +50,13 @@ class SourcesTests(TestCase):
 
     async def test_polled_at_once_and_again(self) -> None:
         self.assertIsNone(await self.feeds.begin(OLD, "host:1", 60))
-        self.assertEqual((await poll_now(self.feeds, request({"name": OLD}))).status, 202)
+        answer = await poll_now(self.feeds, request({"name": OLD}))
+        check("POST", "/admin/sources/poll", answer.status, json.loads(answer.body))
+        self.assertEqual(answer.status, 202)
         self.assertIsNotNone(await self.feeds.begin(OLD, "host:1", 60))
         for since, mark in (("2026-01-01T00:00:00+01:00", "2025-12-31T23:00:00.000000Z"), (None, None)):
             answer = await rewind(self.feeds, request({"name": OLD, "since": since}))
+            check("POST", "/admin/sources/rewind", answer.status, json.loads(answer.body))
             self.assertEqual((answer.status, (await self.listed())[OLD]["read_until"]), (202, mark))
 
     async def test_refusals(self) -> None:

@@ -1,0 +1,1 @@
+"""The OpenAPI documents as a page for people: `/admin/docs`, and the page "Admin API" of the console."""
