@@ -5,6 +5,7 @@
 | the process | `roles/process.py` | listeners, log output, systemd, health: once in a process |
 | a pair of databases | `roles/pair.py` | stores, maps, vendor profiles, the receive stage |
 | roles | `roles/receive.py`, `convert.py`, `fhir.py`, `deliver.py`, `admin.py` | what each starts on both |
+| several pairs | `placements/start.py` | with `IPF_PLACEMENTS_FILE`: opens each in the background |
 
 Every part that has to be stopped registers itself with the stack, which stops them in reverse order.  A step that fails
 ends the start: a bad setting, map or migration is reported before the first message is accepted.
@@ -13,29 +14,30 @@ ends the start: a bad setting, map or migration is reported before the first mes
 from __future__ import annotations
 
 import signal
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from ipf.app.listeners.endpoints import is_protected
+from ipf.app.listeners.endpoints import connection_limits, is_protected
 from ipf.app.listeners.places import places
-from ipf.app.roles.api import open_api
-from ipf.app.roles.convert import start_converting
-from ipf.app.roles.deliver import start_delivering
-from ipf.app.roles.pair import Pair, open_pair
+from ipf.app.placements import start as placements
+from ipf.app.roles.api import mounts_of, open_api, open_process_access, serve_api
+from ipf.app.roles.background import start_background
+from ipf.app.roles.pair import open_pair
 from ipf.app.roles.process import Process, open_process
 from ipf.app.roles.receive import start_receiving
-from ipf.app.roles.upkeep import start_upkeep
 from ipf.app.runtime.free_memory import start_returning_memory
 from ipf.app.runtime.log_output import LogOutput
 from ipf.app.runtime.process import freeze_startup_objects
 from ipf.app.runtime.watchdog import Watchdog
-from ipf.app.stages.processes import ConverterProcesses
+from ipf.app.stages.monitoring import start_measuring_process
 from ipf.config.brokers import missing_library
 from ipf.config.console import ConsoleSettings
-from ipf.config.roles import ADMIN, ALL, CONVERT, DELIVER, FHIR, MAPPING, POLL, RECEIVE
+from ipf.config.roles import ADMIN, ALL, FHIR, MAPPING, RECEIVE
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
@@ -54,43 +56,63 @@ async def start(
     """
     warn_about_security(settings)
     process = await open_process(settings, output, reactor, stack)
-    pair = await open_pair(process, settings)
-    converters = await start_roles(process, pair)
+    start_measuring_process("main", reactor, stack)
+    profiles = await (_start_pair(process) if settings.placements_file is None else _start_placements(process))
     if console is not None:
         from ipf.app.console import start as start_console  # here: few processes have it
 
         await start_console(console, reactor, stack)
-    _reload_on_sighup(pair, reactor, stack)
-    await _ready(process, pair, converters)
+    _ready(process, profiles)
 
 
-async def start_roles(process: Process, pair: Pair) -> ConverterProcesses | None:
-    """Start the roles of `IPF_ROLES`: first what works in the background, then the listeners."""
-    runs, converters = process.settings.runs, None
-    await start_upkeep(process, pair)
-    if runs(DELIVER):
-        start_delivering(process, pair)
-    if runs(CONVERT):
-        converters = start_converting(process, pair)
-    if runs(POLL):
-        pair.polling.start(process.reactor, process.stack)
-    await open_api(process, pair)  # the roles fhir, mapping and admin; health of every role
-    if runs(RECEIVE):
+async def _start_pair(process: Process) -> Mapping[int, str]:
+    """Start the roles on the databases of the settings: first what works in the background, then the listeners.
+
+    Returns the vendor profiles by the ports that they name.
+    """
+    pair = await open_pair(process, process.settings)
+    converters = await start_background(process, pair)
+    access = open_process_access(process)
+    api = open_api(process, pair, access)  # the roles fhir, mapping and admin
+    await serve_api(process, mounts_of(api, access, process.reactor))
+    if process.settings.runs(RECEIVE):
         await start_receiving(process, pair)
-    return converters
 
+    async def reload() -> None:
+        await pair.mapping.reload()
+        pair.stores.notifier.notify(MAPPING_CHANNEL)
 
-async def _ready(process: Process, pair: Pair, converters: ConverterProcesses | None) -> None:
-    """Tell systemd and the log when everything that was started works."""
-    systemd, listeners = process.systemd, process.listeners
+    _on_sighup(reload, process)
     freeze_startup_objects()
-    start_returning_memory(process.reactor, process.stack)
     if converters is not None:
         await converters.started()
+    return pair.profiles.by_port()
+
+
+async def _start_placements(process: Process) -> Mapping[int, str]:
+    """Start the roles on several pairs of databases."""
+    found = placements.read(process)
+    limits = connection_limits(process.settings, placements.CONNECTIONS * len(found))
+    process = replace(process, limits=limits)
+    fleet = await placements.start_placements(process, found)
+
+    async def reload() -> None:
+        await fleet.change(placements.read(process))
+        await fleet.reload()
+
+    _on_sighup(reload, process)
+    freeze_startup_objects()
+    return {}
+
+
+def _ready(process: Process, profiles: Mapping[int, str]) -> None:
+    """Tell systemd and the log that everything that was started works.  `profiles`: by the ports that they name."""
+    systemd, listeners = process.systemd, process.listeners
+    start_returning_memory(process.reactor, process.stack)
     systemd.ready()
     Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, process.reactor).start()
     process.stack.callback(systemd.stopping)
-    found, roles = places(listeners.open_now, pair.profiles.by_port()), process.settings.running
+    found, roles = places(listeners.open_now, profiles), process.settings.running
     shown = ", ".join(found.values()) if roles == ALL else f"roles {' '.join(roles)}: {', '.join(found.values())}"
     log.info("event=started {places}", event="started", places=shown, roles=" ".join(roles), **found)
 
@@ -115,18 +137,17 @@ def warn_about_security(settings: Settings) -> None:
         log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 
 
-def _reload_on_sighup(pair: Pair, reactor: Any, stack: AsyncExitStack) -> None:
-    """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does, and the files of the TLS listeners."""
+def _on_sighup(reload: Callable[[], Awaitable[None]], process: Process) -> None:
+    """SIGHUP reloads the files of the TLS listeners, and what `reload` loads: maps, and the placements."""
 
-    async def reload() -> None:
+    async def reload_everything() -> None:
         reload_all()
         try:
-            await pair.mapping.reload()
-            pair.stores.notifier.notify(MAPPING_CHANNEL)
+            await reload()
         except Problem as problem:
             log.error("event=mapping_not_loaded {reason}", reason=str(problem))
 
     def hung_up(number: int, frame: object) -> None:
-        reactor.callFromThread(lambda: Deferred.fromCoroutine(reload()))
+        process.reactor.callFromThread(lambda: Deferred.fromCoroutine(reload_everything()))
 
-    stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, hung_up))
+    process.stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, hung_up))

@@ -241,8 +241,8 @@ class MessagePage:
     index_lag: int | None = None
 
 
-class Inbox(Protocol):
-    """The durable inbound store.  Every method is one transaction.  StoreUnreachable: no connection to PostgreSQL."""
+class MessageStore(Protocol):
+    """What the receive stage needs of an Inbox.  StoreUnreachable: no connection to PostgreSQL."""
 
     async def store(self, batch: Sequence[Received]) -> list[Outcome]:
         """Insert all in one transaction, in order; durable on return.  One outcome for each message, in the same order.
@@ -252,6 +252,10 @@ class Inbox(Protocol):
 
     async def reject(self, rejected: Rejected) -> None:
         """Store a refused frame."""
+
+
+class Inbox(MessageStore, Protocol):
+    """The durable inbound store.  Every method is one transaction.  StoreUnreachable: no connection to PostgreSQL."""
 
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
         """Lease up to `limit` due messages, oldest first, and commit them as TRANSFORMING (SKIP LOCKED).

@@ -200,7 +200,7 @@ def redacted(answer: Answer) -> Answer:
 async def perform(request: Request, repository: Repository) -> Answer:
     """Perform one request; the response is JSON.  Raises Problem."""
     check_authenticated(request)
-    await refresh_access()
+    await refresh_access(request.tenant)
     shape = _shape(request.path)
     check_route(shape, request)
     if request.path:

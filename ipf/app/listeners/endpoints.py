@@ -76,9 +76,12 @@ def raise_file_limit() -> int:
     return wanted
 
 
-def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The connection limits of the settings, as far as the limit of open files allows."""
-    files = raise_file_limit()
+def connection_limits(settings: Settings, databases: int = 0) -> ConnectionLimits:
+    """The connection limits of the settings, as far as the limit of open files allows.
+
+    `databases`: connections to databases beside those of one pair.
+    """
+    files = max(raise_file_limit() - databases, 1)
     mllp, http = mllp_connections(settings, files), http_connections(settings, files)
     text = "{variable}: at most {limit} connections, since this process may open {files} files only"
     if mllp < settings.mllp_max_connections:

@@ -62,9 +62,9 @@ from ipf.wire.observe.openapi import document as observe_document
 from ipf.wire.reference import page as reference
 
 
-def admin_mounts(
+def admin_mount(
     process: Process, pair: Pair, repository: Repository, access: AdminAccess, audit: AuditObservers
-) -> dict[str, IResource]:
+) -> IResource:
     """`/admin`."""
     settings, stores = pair.settings, pair.stores
     facts = Facts(
@@ -91,7 +91,7 @@ def admin_mounts(
         observe_http.routes(observe, access.check, __version__, audit.admin),
         reference.routes({"admin": admin_document(__version__), "observe": observe_document(__version__)}),
     ]
-    served = admin.resource(
+    return admin.resource(
         stores.inbox,
         stores.notifier,
         access,
@@ -101,7 +101,6 @@ def admin_mounts(
         more=routes,
         audit=audit.admin,
     )
-    return {"admin": served}
 
 
 async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:

@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from twisted.web.resource import IResource
 
-from ipf.app.listeners.access import open_access
+from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import open_audit
 from ipf.app.listeners.http import open_http
-from ipf.app.roles.admin import admin_mounts
-from ipf.app.roles.fhir import fhir_mounts, mapping_mounts, open_repository
+from ipf.app.roles.admin import admin_mount
+from ipf.app.roles.fhir import fhir_handler, fhir_mount, open_repository, start_hub, transform_handler, websocket_mount
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.config.roles import ADMIN, FHIR, MAPPING
+from ipf.config.settings import Settings
+from ipf.ports import AuditBinding, Handler, WebsocketHub
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component
 
 
-async def open_api(process: Process, pair: Pair) -> None:
-    """Open the HTTP listeners with what the roles of this process serve.  Problem UNAVAILABLE names the setting."""
-    mounts = _mounts(process, pair) if process.settings.runs(FHIR, MAPPING, ADMIN) else {}
-    await open_http(process.settings, mounts, process.health, process.limits.http, process.listeners, process.stack)
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What answers requests on one pair of databases; None where the process does not have the role.
+
+    `bindings`: records attempts to bind websockets.
+    """
+
+    fhir: Handler | None = None
+    mapping: Handler | None = None
+    admin: IResource | None = None
+    sockets: WebsocketHub | None = None
+    bindings: AuditBinding | None = None
 
 
-def _mounts(process: Process, pair: Pair) -> dict[str, IResource]:
-    settings, runs = pair.settings, pair.settings.runs
-    access = open_access(settings, process.reactor)
+def open_process_access(process: Process) -> Access:
+    """Authentication of the clients of this process."""
+    access = open_access(process.settings, process.reactor)
     if access.keys is not None:
         process.health.add("identity_provider", Component(access.keys.check, required=False))
-    admin_access = AdminAccess(settings.admin_token, settings.admin_read_token)
-    audit = open_audit(settings, pair.stores, admin_access, process.reactor, process.stack)
+    return access
+
+
+def admin_access(settings: Settings) -> AdminAccess:
+    """The tokens of the admin API."""
+    return AdminAccess(settings.admin_token, settings.admin_read_token)
+
+
+def open_api(process: Process, pair: Pair, access: Access) -> Api:
+    """What the roles of this process serve on one pair."""
+    settings, runs = pair.settings, pair.settings.runs
+    if not runs(FHIR, MAPPING, ADMIN):
+        return Api()
+    operators = admin_access(settings)
+    audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
     repository = open_repository(settings, pair.stores, access)
+    return Api(
+        fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,
+        transform_handler(pair, access, audit) if runs(MAPPING) else None,
+        admin_mount(process, pair, repository, operators, audit) if runs(ADMIN) else None,
+        start_hub(process, pair) if runs(FHIR) else None,
+        audit.bindings,
+    )
+
+
+def mounts_of(api: Api, access: Access, reactor: Any) -> dict[str, IResource]:
+    """The resources of an API by the first segment of their paths."""
     found: dict[str, IResource] = {}
-    if runs(FHIR):
-        found |= fhir_mounts(process, pair, repository, access, audit)
-    if runs(MAPPING):
-        found |= mapping_mounts(pair, access, audit)
-    if runs(ADMIN):
-        found |= admin_mounts(process, pair, repository, admin_access, audit)
+    if api.fhir is not None:
+        found["fhir"] = fhir_mount(api.fhir)
+    if api.mapping is not None:
+        found["mapping"] = fhir_mount(api.mapping)
+    if api.admin is not None:
+        found["admin"] = api.admin
+    if api.sockets is not None:
+        found["websocket"] = websocket_mount(api.sockets, access, api.bindings, reactor)
     return found
+
+
+async def serve_api(process: Process, mounts: Mapping[str, IResource]) -> None:
+    """Open the HTTP listeners.  Problem UNAVAILABLE names the setting."""
+    await open_http(process.settings, mounts, process.health, process.limits.http, process.listeners, process.stack)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from twisted.web.resource import IResource
 
@@ -19,7 +20,7 @@ from ipf.app.stages.maintenance import deidentification
 from ipf.app.stages.notifications import start_websockets
 from ipf.config.settings import Settings
 from ipf.pipeline.tracing import traced_handler
-from ipf.ports import Answer, Handler, Request
+from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
@@ -43,26 +44,27 @@ from ipf.wire.channels import websocket_resource
 from ipf.wire.http.app import resource as klein_resource
 
 
-def fhir_mounts(
-    process: Process, pair: Pair, repository: Repository, access: Access, audit: AuditObservers
-) -> dict[str, IResource]:
-    """`/fhir` and `/websocket`; its hub is started."""
-    sockets = start_websockets(pair.settings, pair.stores, pair.notifications, process.reactor, process.stack)
-    return {
-        "fhir": klein_resource(_fhir(pair.settings, repository, pair.stores, access, audit), refuse),
-        "websocket": websocket_resource.resource(sockets, process.reactor, access.authenticate, audit.bindings),
-    }
+def fhir_mount(handle: Handler) -> IResource:
+    """`/fhir` or `/mapping`."""
+    return klein_resource(handle, refuse)
 
 
-def mapping_mounts(pair: Pair, access: Access, audit: AuditObservers) -> dict[str, IResource]:
-    """`/mapping`."""
-    transform = mapping_handler(
-        pair.maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests
-    )
-    return {"mapping": klein_resource(transform, refuse)}
+def websocket_mount(hub: WebsocketHub, access: Access, audit: AuditBinding | None, reactor: Any) -> IResource:
+    """`/websocket`."""
+    return websocket_resource.resource(hub, reactor, access.authenticate, audit)
 
 
-def _fhir(
+def start_hub(process: Process, pair: Pair) -> WebsocketHub:
+    """The hub of websocket clients, started."""
+    return start_websockets(pair.settings, pair.stores, pair.notifications, process.reactor, process.stack)
+
+
+def transform_handler(pair: Pair, access: Access, audit: AuditObservers) -> Handler:
+    """The handler of requests to `/mapping`."""
+    return mapping_handler(pair.maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests)
+
+
+def fhir_handler(
     settings: Settings, repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers
 ) -> Handler:
     """The handler of FHIR requests."""

@@ -5,6 +5,7 @@ Nothing here belongs to the process as a whole: a process that serves several pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ipf.app.listeners.mllp import build_receiver
@@ -15,7 +16,7 @@ from ipf.app.runtime.databases import DatabaseUrls, open_databases
 from ipf.app.runtime.process import run_in_thread
 from ipf.app.runtime.stores import OpenedStores, open_stores
 from ipf.app.stages.forwarding import Forwarding, open_forwarding
-from ipf.app.stages.monitoring import Monitoring, open_monitoring, start_measuring_process
+from ipf.app.stages.monitoring import Monitoring, open_monitoring, start_measuring_connections
 from ipf.app.stages.notifications import NotificationParts, open_notification_parts
 from ipf.app.stages.polling import Polling, open_polling
 from ipf.app.stages.validation import resource_checks
@@ -48,7 +49,16 @@ class Pair:
     forwarding: Forwarding
 
 
-async def open_pair(process: Process, settings: Settings) -> Pair:
+Serves = Callable[[str], bool]
+"""Whether a tenant's data are in this pair."""
+
+
+def serves_all(tenant: str) -> bool:
+    """`Serves` of the only pair."""
+    return True
+
+
+async def open_pair(process: Process, settings: Settings, serves: Serves = serves_all) -> Pair:
     """Migrate and connect to both databases, and load the maps.
 
     Problem names the setting, map or database that keeps it from starting.
@@ -69,10 +79,10 @@ async def open_pair(process: Process, settings: Settings) -> Pair:
         MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores)),
         open_monitoring(stores, process.uptime),
         open_notification_parts(settings, stores, reactor, stack),
-        open_polling(settings, stores, profiles, reactor, stack),
-        open_forwarding(settings, stores, reactor),
+        open_polling(settings, stores, profiles, serves, reactor, stack),
+        open_forwarding(settings, stores, serves, reactor),
     )
-    start_measuring_process("main", stores, reactor, stack)
+    start_measuring_connections(settings, stores, reactor, stack)
     _add_health(process, pair)
     return pair
 

@@ -8,19 +8,27 @@ from ipf.app.listeners.mllp import MllpListeners
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.app.stages.files import WatchedFolders
+from ipf.pipeline.receive.receive import Receiver
+from ipf.security.audit_senders import SenderRefused
 from ipf.wire.admin.actuator import Component
 
 
 async def start_receiving(process: Process, pair: Pair) -> None:
     """Open all of them, and the ports that vendor profiles name.  Problem names the setting of a listener."""
+    refused = open_sender_audit(process.settings, pair.stores, process.reactor, process.stack)
+    mllp = await open_receivers(process, pair.receiver, refused)
+    process.stack.push_async_callback(pair.profiles.stop)
+    await pair.profiles.start(mllp.open)
+
+
+async def open_receivers(process: Process, receiver: Receiver, refused: SenderRefused | None) -> MllpListeners:
+    """Open what the settings name, on one receiver.  `refused`: takes senders that may not send."""
     settings, listeners, reactor, stack = process.settings, process.listeners, process.reactor, process.stack
-    files = WatchedFolders(settings, pair.receiver)
+    files = WatchedFolders(settings, receiver)
     if files.sources:
         process.health.add("files", Component(files.health, required=False))
-    refused = open_sender_audit(settings, pair.stores, reactor, stack)
-    mllp = MllpListeners(settings, pair.receiver, process.limits.mllp, listeners, reactor, refused)
+    mllp = MllpListeners(settings, receiver, process.limits.mllp, listeners, reactor, refused)
     await mllp.open_all(stack)
     files.start(reactor, stack)
-    await open_hl7_http(settings, pair.receiver, process.limits.http, listeners, stack)
-    stack.push_async_callback(pair.profiles.stop)
-    await pair.profiles.start(mllp.open)
+    await open_hl7_http(settings, receiver, process.limits.http, listeners, stack)
+    return mllp

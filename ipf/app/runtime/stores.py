@@ -119,8 +119,8 @@ async def open_stores(
         positions=None if replica is None else replica.primary,
     )
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
+        stack.push_async_callback(part.close)  # before: after a failure it goes on trying
         await part.start()
-        stack.push_async_callback(part.close)
     if replica is not None:
         await replica.start(stack)
     install_privacy(settings, fhir_database, stack)

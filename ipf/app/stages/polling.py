@@ -146,9 +146,17 @@ class _Metrics:
 
 
 def open_polling(
-    settings: Settings, stores: OpenedStores, profiles: VendorProfiles, reactor: Any, stack: AsyncExitStack
+    settings: Settings,
+    stores: OpenedStores,
+    profiles: VendorProfiles,
+    serves: Callable[[str], bool],
+    reactor: Any,
+    stack: AsyncExitStack,
 ) -> Polling:
-    """The sources of the profiles in use.  They are polled once `start` is called."""
+    """The sources, of the profiles in use, whose tenants these databases serve.
+
+    They are polled once `start` is called.
+    """
     clients = _Clients(reactor)
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     feeds = PostgresFeeds(stores.inbox_database, stores.inbox)
@@ -156,5 +164,9 @@ def open_polling(
         feeds, stores.inbox, worker_name(), now, pause, new_correlation_id, run_in_thread,
         lambda: stores.notifier.notify("inbox"), _Metrics(), settings.ordering,
     )  # fmt: skip
+
+    def sources() -> tuple[PolledSource, ...]:
+        return tuple(one for one in profiles.polled() if serves(one.tenant))
+
     stack.push_async_callback(clients.close)
-    return Polling(Poller(parts, clients.of), profiles.polled, feeds, reactor.seconds)
+    return Polling(Poller(parts, clients.of), sources, feeds, reactor.seconds)

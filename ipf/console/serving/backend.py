@@ -19,6 +19,7 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.wire.client.remote_service import RemoteService, Response
 
+PLACEMENT = "X-Ipf-Placement"
 ACTOR = "X-Ipf-Actor"
 """The signed-in person on whose behalf the console writes; the engine's audit trail names him."""
 
@@ -41,7 +42,8 @@ _Outcome = tuple[Any, BackendDown | BackendRefused | None]
 class Backend:
     """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock.
 
-    `fhir_url`: address of its FHIR listener; None: it is the same.
+    `fhir_url`: address of its FHIR listener; None: it is the same.  `placement`: of the engine, that is shown; None:
+    its default.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Backend:
         token: str | None,
         now: Callable[[], float],
         fhir_url: str | None = None,
+        placement: str | None = None,
     ) -> None:
         self._service = service
         self._url = url.rstrip("/")
         self._fhir_url = self._url if fhir_url is None else fhir_url.rstrip("/")
         self._token = token
+        self._placed = {PLACEMENT: placement} if placement else {}
         self._now = now
         self._shared: dict[str, tuple[float, Deferred[_Outcome]]] = {}
 
@@ -122,7 +126,7 @@ class Backend:
         content_type: str = "application/json",
     ) -> Response:
         """One request, whatever its answer.  BackendDown when there is none."""
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", **self._placed}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if actor:

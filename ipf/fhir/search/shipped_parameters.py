@@ -24,9 +24,13 @@ TYPES = ("SearchParameter",)
 """The resource types that are taken from packages."""
 
 
-def serve(packages: Packages) -> None:
-    """Serve them from now on in this process.  Resources that are stored already are indexed by `POST /$reindex`."""
-    ship([*(entry.resource() for entry in packages.newest("SearchParameter")), *us_core(), *backport()])
+def serve(packages: Packages, *, alone: str = "") -> None:
+    """Serve them from now on in this process.  Resources that are stored already are indexed by `POST /$reindex`.
+
+    `alone`: see `ship`.
+    """
+    shipped = [*(entry.resource() for entry in packages.newest("SearchParameter")), *us_core(), *backport()]
+    ship(shipped, alone=alone)
 
 
 def us_core() -> Iterator[Json]:

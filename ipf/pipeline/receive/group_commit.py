@@ -20,7 +20,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import StoreUnreachable
-from ipf.ports import Inbox, Outcome, Received
+from ipf.ports import Outcome, Received
+from ipf.ports.inbox import MessageStore
 
 log = Logger()
 
@@ -62,7 +63,7 @@ SLOW_SECONDS = 0.5
 
 
 class GroupCommit:
-    """Group commit over `Inbox.store`.
+    """Group commit over `MessageStore.store`.
 
     `timer`: the reactor.  `writers`: maximum number of batches in flight.  `batch_rows`, `batch_bytes`: maximum size of
     a batch.  `waiting_rows`, `waiting_bytes`: above either, :attr:`full` tells the listener to stop reading.
@@ -76,7 +77,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: MessageStore,
         timer: IReactorTime,
         *,
         writers: int = 2,

@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -40,7 +39,9 @@ from ipf.hl7.queries import is_query
 from ipf.pipeline.receive.batches import Answers, answer_to, take_all
 from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
-from ipf.ports import DEFAULT_TENANT, Clock, Inbox, Outcome, Received, Rejected
+from ipf.pipeline.receive.timeouts import with_timeout
+from ipf.ports import DEFAULT_TENANT, Clock, Outcome, Received, Rejected
+from ipf.ports.inbox import MessageStore
 from ipf.ports.sources import MLLP
 
 log = Logger()
@@ -80,12 +81,12 @@ class Receiver:
 
     `ordering`: `patient`, `sender` or `none` (IPF_ORDERING).  `map_missing(message_type)`: True when this type is
     refused because its map is missing (IPF_REQUIRE_MAP_TYPES, queries).  `observe`: counts results.
-    `apply_profile`: set when vendor profiles are installed.
+    `apply_profile`: set when vendor profiles are installed.  `of_tenant`: set with several pairs of databases.
     """
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: MessageStore,
         commit: GroupCommit,
         timer: IReactorTime,
         *,
@@ -97,6 +98,7 @@ class Receiver:
     ) -> None:
         self.commit = commit
         self.apply_profile: ApplyProfile | None = None
+        self.of_tenant: Callable[[str], Receiver] | None = None
         self._inbox = inbox
         self._timer = timer
         self._now = now
@@ -111,6 +113,10 @@ class Receiver:
         """The receiver of the connections of one listener."""
         return ListenerReceiver(self, listener)
 
+    def placed(self, tenant: str) -> Receiver:
+        """The receiver that stores the messages of a tenant."""
+        return self if self.of_tenant is None else self.of_tenant(tenant)
+
     async def receive(self, frame: bytes, listener: MllpListener, peer: str) -> bytes | None:
         """The acknowledgement of one message; None = none is due."""
         answered: Deferred[bytes | None] = Deferred()
@@ -119,6 +125,9 @@ class Receiver:
 
     def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
         """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
+        if (placed := self.placed(listener.tenant)) is not self:
+            placed.take(frame, listener, peer, source, send_ack)
+            return
         if is_batch(frame):
             self._take_batch(frame, listener, peer, source, send_ack)
             return
@@ -134,6 +143,9 @@ class Receiver:
             header = header.in_original_mode()
         if self.apply_profile is not None:
             listener = self.apply_profile(frame, header, listener)
+            if (placed := self.placed(listener.tenant)) is not self:  # the profile names the tenant
+                placed.take(frame, listener, peer, source, send_ack)
+                return
         refusal = missing_part(header) or invalid_key(header)
         if refusal is not None:
             self._refuse(refusal, header, frame, len(frame), listener, peer, send_ack)
@@ -173,17 +185,26 @@ class Receiver:
 
     def oversize(self, event: Oversize, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
         """Reject a frame above the size limit; only its head was read."""
+        if (placed := self.placed(listener.tenant)) is not self:
+            placed.oversize(event, listener, peer, send_ack)
+            return
         try:
             header = scan_header(event.head)
         except Problem:
             header = None
         if header is not None and self.apply_profile is not None:
             listener = self.apply_profile(event.head, header, listener)
+            if (placed := self.placed(listener.tenant)) is not self:
+                placed.oversize(event, listener, peer, send_ack)
+                return
         problem = Problem(Category.TOO_LARGE, f"the message is too large ({event.size} bytes)")
         self._refuse(problem, header, event.head, event.size, listener, peer, send_ack)
 
     def lost(self, event: Unfinished | Junk, listener: MllpListener, peer: str, reason: str) -> None:
         """Store bytes outside a complete frame among the rejects; no acknowledgement is sent."""
+        if (placed := self.placed(listener.tenant)) is not self:
+            placed.lost(event, listener, peer, reason)
+            return
         self._observe("rejected", "", listener.protocol)
         rejected = self._rejected(reason, event.head, event.size, listener, peer)
         Deferred.fromCoroutine(self._store_reject(rejected))
@@ -319,13 +340,10 @@ class Receiver:
         self, rejected: Rejected, header: Header | None, problem: Problem, send_ack: SendAck
     ) -> None:
         """Send AR only when the reject is stored; else AE, so that the sender repeats the message."""
-        is_stored = await self._store_reject(rejected)
-        code = problem.rendering.ack_code
-        send_ack(
-            self._acknowledge(header, code, problem)
-            if is_stored
-            else self._acknowledge(header, "AE", StoreUnreachable())
-        )
+        if await self._store_reject(rejected):
+            send_ack(self._acknowledge(header, problem.rendering.ack_code, problem))
+        else:
+            send_ack(self._acknowledge(header, "AE", StoreUnreachable()))
 
     def _next_control_id(self) -> str:
         return f"{self._control_prefix}{next(self._control_numbers)}"
@@ -351,11 +369,16 @@ class Receiver:
 class ListenerReceiver:
     """A Receiver for the connections of one listener, as `wire/mllp/protocol.py` needs it."""
 
-    __slots__ = ("listener", "receiver")
+    __slots__ = ("_receiver", "listener")
 
     def __init__(self, receiver: Receiver, listener: MllpListener) -> None:
-        self.receiver = receiver
+        self._receiver = receiver
         self.listener = listener
+
+    @property
+    def receiver(self) -> Receiver:
+        """That of the listener's tenant, which may change while the service runs."""
+        return self._receiver.placed(self.listener.tenant)
 
     @property
     def full(self) -> bool:
@@ -393,21 +416,3 @@ def _warn(event: str, received: Received, peer: str, reason: str) -> None:
         peer=peer,
         reason=reason,
     )
-
-
-async def with_timeout(timer: IReactorTime, seconds: float, work: Awaitable[Any]) -> None:
-    """Wait for `work`; TimeoutError after `seconds`.  The work is not cancelled."""
-
-    async def run() -> None:
-        await work
-
-    finished: Deferred[None] = Deferred()
-    timer_call = timer.callLater(seconds, finished.errback, TimeoutError())
-
-    def on_result(result: Any) -> None:
-        if timer_call.active():
-            timer_call.cancel()
-            finished.callback(result)
-
-    Deferred.fromCoroutine(run()).addBoth(on_result)
-    await finished

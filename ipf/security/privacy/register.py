@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 
 from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
@@ -27,6 +28,7 @@ from ipf.security.privacy.viewpoint import denies, permits
 log = Logger()
 
 _PAGE = 2000
+_registers = count()
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 Group = tuple[Selection, tuple[Selection, ...], Patients]
@@ -74,7 +76,7 @@ class ConsentRegister:
         self._tenants: dict[str, _Tenant] = {}
         self._unreadable: dict[int, str] = {}
         self._lock = DeferredLock()
-        self._stamp = 0
+        self._stamp = next(_registers) << 32  # what was kept for another register never counts for this one
         self._until = _NEVER
 
     async def refresh(self) -> None:

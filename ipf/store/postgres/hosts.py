@@ -119,6 +119,15 @@ def hosts_of(url: str) -> tuple[Host, ...]:
     return tuple(Host(*place, attributes, seconds, parameters) for attributes in rounds for place in places)
 
 
+def parts_of(url: str) -> Mapping[str, str]:
+    """The parameters of a connection string.  ValueError when libpq cannot read it; the text quotes nothing of it."""
+    try:
+        found: dict[str, str] = parse_dsn(url)
+    except ProgrammingError:
+        raise ValueError("libpq cannot read the connection string") from None
+    return found
+
+
 def _items(text: str | None) -> list[str]:
     return text.split(",") if text else []
 

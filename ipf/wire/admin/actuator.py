@@ -65,6 +65,10 @@ class Health:
         """Check this component from now on."""
         self._components[name] = component
 
+    def remove(self, name: str) -> None:
+        """Check this component no longer."""
+        self._components.pop(name, None)
+
     async def health(self) -> Answer:
         """All components with their states."""
         states = await self._run_checks(self._components)
