@@ -18,8 +18,10 @@ import orjson
 from ipf.ports import Json
 from ipf.ports.statistics import Pruner, RetentionState
 from ipf.store.inbox.legal_holds import HeldRows, held_rows
+from ipf.store.inbox.message_partitions import Range, begin_drop, drop_attempts, drop_range, expired_ranges
 from ipf.store.inbox.retention_sql import (
     AWAITED,
+    BATCH,
     BEGIN_RUN,
     COUNTS,
     END_RUN,
@@ -31,9 +33,11 @@ from ipf.store.inbox.retention_sql import (
     PARTITIONS,
     RECEIPTS,
     REMOVE_MESSAGES,
+    REMOVE_STATES,
     RENEW_RUN,
     REQUEST_RUN,
     VERSIONS,
+    WHOLE_BATCH,
 )
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import joined, literal
@@ -53,6 +57,7 @@ class PostgresPruner:
         self._awaited = ""
         self._holds = holds
         self._held = HeldRows()
+        self._expired: list[Range] = []
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
         """See `Pruner.prune`."""
@@ -73,22 +78,38 @@ class PostgresPruner:
     # -- the inbox
 
     async def _messages(self, before: datetime, after: str) -> tuple[int, str | None]:
-        return await self._stored("DELIVERED", "delivered_at", before, after)
+        """Whole partitions first, then single messages from id 0 on."""
+        if not after:
+            self._expired = await expired_ranges(self._inbox, before, self._held.messages)
+        if not self._expired:
+            return await self._stored("DELIVERED", "delivered_at", before, after)
+        dropped = self._expired[0]
+        start = max(int(after or 0), dropped.lower - 1)
+        if start == dropped.lower - 1:
+            await begin_drop(self._inbox, dropped)
+        count, cursor = await self._stored("DELIVERED", "delivered_at", before, str(start), dropped)
+        if cursor is None:
+            await drop_range(self._inbox, dropped)
+            del self._expired[0]
+            cursor = str(dropped.upper - 1) if self._expired else "0"
+        return count, cursor
 
     async def _dead_letters(self, before: datetime, after: str) -> tuple[int, str | None]:
         return await self._stored("DEAD_LETTER", "last_attempt_at", before, after)
 
-    async def _stored(self, status: str, ended: str, before: datetime, after: str) -> tuple[int, str | None]:
-        limit = literal(before)
-        done = {"status": literal(status), "ended": ended, "before": limit, "held": self._held.messages}
-        query = MESSAGES.format(**done, after=literal(int(after or 0)))
-        rows = await self._inbox.many(query)
+    async def _stored(
+        self, status: str, ended: str, before: datetime, after: str, whole: Range | None = None
+    ) -> tuple[int, str | None]:
+        """A batch of messages; of a range whose partition is dropped afterwards, all but payload and text."""
+        done = {"status": literal(status), "ended": ended, "before": literal(before), "held": self._held.messages}
+        until, most = (2**63 - 1, BATCH) if whole is None else (whole.upper, WHOLE_BATCH)
+        rows = await self._inbox.many(MESSAGES.format(**done, after=int(after or 0), until=until, most=most))
         expired = [row for row in rows if row[1] is not None]
         if expired:
             tenants, correlations = joined(row[1] for row in expired), joined(row[2] for row in expired)
             await self._fhir.many(RECEIPTS.format(tenants=literal(tenants), ids=literal(correlations)))
             ids = joined(row[0] for row in expired)
-            remove = REMOVE_MESSAGES.format(**done, ids=literal(ids))
+            remove = (REMOVE_MESSAGES if whole is None else REMOVE_STATES).format(**done, ids=literal(ids))
             await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
         is_more = bool(rows) and any(row[3] for row in rows)
         return len(expired), str(rows[-1][0]) if is_more else None
@@ -99,6 +120,9 @@ class PostgresPruner:
     # -- the FHIR database
 
     async def _attempts(self, before: datetime, after: str) -> tuple[int, str | None]:
+        dropped = None if after else await drop_attempts(self._fhir, before)
+        if dropped is not None:
+            return dropped, ""
         return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after, HeldRows().rejects)
 
     async def _events(self, before: datetime, after: str) -> tuple[int, str | None]:

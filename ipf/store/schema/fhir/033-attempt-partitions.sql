@@ -22,13 +22,16 @@ CREATE POLICY tenants ON delivery_attempts
 
 DO $$
 DECLARE
-    after bigint := coalesce(pg_sequence_last_value(pg_get_serial_sequence('delivery_attempts_first', 'id')::regclass), 0) + 1;
+    last bigint := pg_sequence_last_value(pg_get_serial_sequence('delivery_attempts_first', 'id')::regclass); -- NULL: there is none
     first bigint := (SELECT substring(pg_get_constraintdef(oid) FROM '\d+') FROM pg_constraint
                      WHERE conname = 'delivery_attempts_first_ids');
     granted record;
 BEGIN
     ALTER TABLE delivery_attempts_first ALTER id DROP IDENTITY;
-    EXECUTE format('ALTER TABLE delivery_attempts ALTER id ADD GENERATED ALWAYS AS IDENTITY (START WITH %s)', after);
+    ALTER TABLE delivery_attempts ALTER id ADD GENERATED ALWAYS AS IDENTITY;
+    IF last IS NOT NULL THEN
+        PERFORM setval(pg_get_serial_sequence('delivery_attempts', 'id'), last);
+    END IF;
     EXECUTE format('ALTER TABLE delivery_attempts ATTACH PARTITION delivery_attempts_first'
                    ' FOR VALUES FROM (MINVALUE) TO (%s)', first);
     -- Processes that run already go on in their role (ipf/store/postgres/row_security.py).
@@ -76,7 +79,7 @@ DECLARE
     per_day double precision;
     made name;
 BEGIN
-    SELECT 8640000000 / greatest(extract(epoch FROM now() - a.attempted_at), 1) INTO per_day
+    SELECT (last - a.id) * 86400 / greatest(extract(epoch FROM now() - a.attempted_at), 1) INTO per_day
     FROM delivery_attempts a WHERE a.id <= last - 100000 ORDER BY a.id DESC LIMIT 1;
     per_day := coalesce(per_day, 0);
     IF (SELECT max(p.upper) FROM attempt_partitions p) > last + greatest(smallest / 2, 2 * per_day) THEN
@@ -122,4 +125,23 @@ BEGIN
     RETURN NULL;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN NULL;
+END $$;
+
+-- Resets the statistics of partitions that ANALYZE found empty: of a table with no rows the planner takes any index, or none of its
+-- conditions, and would keep to that until the next ANALYZE.  Of a table without statistics it does not.
+CREATE FUNCTION reset_empty_partitions(parent regclass) RETURNS void LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+    one regclass;
+    is_empty boolean;
+BEGIN
+    FOR one IN SELECT c.oid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+               WHERE i.inhparent = parent AND c.reltuples = 0 LOOP
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', one);
+        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', one) INTO is_empty;
+        IF is_empty THEN
+            EXECUTE format('TRUNCATE %s', one);
+        END IF;
+    END LOOP;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN; -- the next run does it
 END $$;

@@ -33,12 +33,15 @@ CREATE INDEX message_text_words ON message_text USING gin (words) WITH (fastupda
 
 DO $$
 DECLARE
-    after bigint := coalesce(pg_sequence_last_value(pg_get_serial_sequence('message_bodies_first', 'id')::regclass), 0) + 1;
+    last bigint := pg_sequence_last_value(pg_get_serial_sequence('message_bodies_first', 'id')::regclass); -- NULL: there is none
     first bigint := (SELECT substring(pg_get_constraintdef(oid) FROM '\d+') FROM pg_constraint
                      WHERE conname = 'message_bodies_first_ids');
 BEGIN
     ALTER TABLE message_bodies_first ALTER id DROP IDENTITY;
-    EXECUTE format('ALTER TABLE message_bodies ALTER id ADD GENERATED ALWAYS AS IDENTITY (START WITH %s)', after);
+    ALTER TABLE message_bodies ALTER id ADD GENERATED ALWAYS AS IDENTITY;
+    IF last IS NOT NULL THEN
+        PERFORM setval(pg_get_serial_sequence('message_bodies', 'id'), last);
+    END IF;
     EXECUTE format('ALTER TABLE message_bodies ATTACH PARTITION message_bodies_first'
                    ' FOR VALUES FROM (MINVALUE) TO (%s)', first);
     EXECUTE format('ALTER TABLE message_text ATTACH PARTITION message_text_first'
@@ -100,7 +103,7 @@ DECLARE
     per_day double precision;
     made name;
 BEGIN
-    SELECT 8640000000 / greatest(extract(epoch FROM now() - b.received_at), 1) INTO per_day
+    SELECT (last - b.id) * 86400 / greatest(extract(epoch FROM now() - b.received_at), 1) INTO per_day
     FROM message_bodies b WHERE b.id <= last - 100000 ORDER BY b.id DESC LIMIT 1;
     per_day := coalesce(per_day, 0);
     IF (SELECT max(p.upper) FROM message_partitions p) > last + greatest(smallest / 2, 2 * per_day) THEN
@@ -136,6 +139,12 @@ BEGIN
     RETURN true;
 END $$;
 
+-- Partitions whose messages are being removed: their payloads stay until they are dropped.
+CREATE TABLE message_drops (
+    upper bigint PRIMARY KEY,                -- message_partitions.upper
+    began_at timestamptz NOT NULL DEFAULT now() -- when retention began with it
+);
+
 -- Drops the partitions that end at `ending`, if no message of them is left; false otherwise, and when others use them.  The first
 -- ones stay, empty: statements name them.
 CREATE FUNCTION drop_message_partition(ending bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
@@ -149,9 +158,29 @@ BEGIN
         RETURN false;
     END IF;
     EXECUTE format(CASE WHEN old.lower IS NULL THEN 'TRUNCATE %I, %I' ELSE 'DROP TABLE %I, %I' END, old.bodies, old.texts);
+    DELETE FROM message_drops d WHERE d.upper = ending;
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN false;
+END $$;
+
+-- Resets the statistics of partitions that ANALYZE found empty: of a table with no rows the planner takes any index, or none of its
+-- conditions, and would keep to that until the next ANALYZE.  Of a table without statistics it does not.
+CREATE FUNCTION reset_empty_partitions(parent regclass) RETURNS void LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+    one regclass;
+    is_empty boolean;
+BEGIN
+    FOR one IN SELECT c.oid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+               WHERE i.inhparent = parent AND c.reltuples = 0 LOOP
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', one);
+        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', one) INTO is_empty;
+        IF is_empty THEN
+            EXECUTE format('TRUNCATE %s', one);
+        END IF;
+    END LOOP;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN; -- the next run does it
 END $$;
 
 CREATE VIEW ingested_messages AS
