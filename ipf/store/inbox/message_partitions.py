@@ -1,13 +1,13 @@
 """Partitions of messages and attempts: made before they are needed, and ranges of messages that retention drops.
 
-`message_bodies` and `message_text` have the same partitions by ranges of ids, `delivery_attempts` its own
-(ipf/020-message-partitions.sql, fhir/033-attempt-partitions.sql).  A row without a partition goes to the default one, so
-that no writer fails.  The numbers of rows a day of the last 100,000 decide how far a partition reaches: a twelfth of what
-retention keeps, at most 30 days; a year where nothing is removed.
+`message_bodies` and `message_text` have the same partitions by ranges of ids, `delivery_attempts` has its own
+(ipf/020-message-partitions.sql, fhir/033-attempt-partitions.sql).  A row without a partition goes to the default one,
+so that no writer fails.  A partition reaches as far as the rate of the last 100,000 rows says: for a twelfth of the time
+that retention keeps rows, at most 30 days; for a year where nothing is removed.
 
 A range of messages is dropped in two steps.  Batches remove everything but text and payload: receipts, states, keys,
-totals.  Then one short transaction drops both partitions.  A crash in between, or a lock that others hold, leaves payloads
-that nothing refers to; the next run drops them.
+totals.  Then one short transaction drops both partitions.  A crash in between, or a lock that others hold, leaves
+payloads that nothing refers to; the next run drops them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ async def drop_attempts(fhir: Executor, before: datetime) -> int | None:
 
 
 class PartitionsAhead:
-    """`run` makes the partitions that messages and attempts will need.  `days`: how long retention keeps them; 0: for ever."""
+    """`run` makes the partitions that messages and attempts will need.
+
+    `days`: how long retention keeps them; 0: for ever.
+    """
 
     def __init__(self, inbox: Database, fhir: Database, days: int, smallest: int = SMALLEST) -> None:
         self._inbox = inbox

@@ -32,7 +32,8 @@ class PostgresRemoteEffects:
         )
         await self._database.many(
             "INSERT INTO remote_effects (message_id, resource_type, id, version_id, action, written_at) "
-            f"SELECT b.id, v.* FROM (SELECT id FROM message_bodies b WHERE {_of(tenant, correlation_id)} FOR KEY SHARE) b "
+            "SELECT b.id, v.* FROM "
+            f"(SELECT id FROM message_bodies b WHERE {_of(tenant, correlation_id)} FOR KEY SHARE) b "
             f"CROSS JOIN (VALUES {rows}) v ON CONFLICT DO NOTHING"
         )
 

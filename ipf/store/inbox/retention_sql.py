@@ -41,8 +41,8 @@ FROM (SELECT count(*) FROM bodies, received_counted c
       WHERE bodies.received_at < c.until AND current_setting('ipf.pruning', true) = 'on') n
 WHERE n.count > 0"""
 
-# Of messages whose partition is dropped afterwards: everything but payload and text.  The trigger of `message_bodies` does
-# the same for single messages.
+# Of messages whose partition is dropped afterwards: everything but payload and text.  The trigger of `message_bodies`
+# does the same for single messages.
 REMOVE_STATES = rf"""
 WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),
 deleted AS (

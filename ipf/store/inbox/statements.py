@@ -43,8 +43,8 @@ _NEXT_ID = "nextval('message_bodies_id_seq')"
 _FORMER = """SELECT o.id FROM message_bodies_first o
     WHERE o.source_id = {0} AND o.source_system = {1} AND o.tenant = {2}"""
 
-# `message_keys` decides which messages are new: a unique index of the partitioned `message_bodies` would have to contain
-# its id.  The list of ids is a hashed subquery, since joins are nested loops here.
+# `message_keys` decides which messages are new: a unique index of the partitioned `message_bodies` would have to
+# contain its id.  The list of ids is a hashed subquery, since joins are nested loops here.
 #
 # A payload that is UTF-8 without separators travels as text (kind t): hexadecimal (kind x) would double what is sent,
 # read and parsed, which is the larger part of the cost of storing a message.  The other fields of a message are one

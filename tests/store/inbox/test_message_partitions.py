@@ -79,8 +79,8 @@ class AheadTests(_TestCase):
     async def test_it_lasts_for_days(self) -> None:
         """A busy site gets partitions of a twelfth of what it keeps, in messages of the last days."""
         await self.inbox.many(
-            "INSERT INTO message_bodies (id, tenant, received_at, source_protocol, source_system, source_id, message_type,"
-            " correlation_id, listener, charset, raw_content_type, raw_message) OVERRIDING SYSTEM VALUE"
+            "INSERT INTO message_bodies (id, tenant, received_at, source_protocol, source_system, source_id,"
+            " message_type, correlation_id, listener, charset, raw_content_type, raw_message) OVERRIDING SYSTEM VALUE"
             f" VALUES ({FIRST_END}, '', now() - interval '1 hour', '', '', '', '', '{OWN}', '', '', '', '')"
         )
         await self.at_id(FIRST_END + 100_000)
@@ -114,8 +114,10 @@ class AheadTests(_TestCase):
         await self.ahead.run()
         await self.inbox.many("ANALYZE")
         await self.ahead.run()
-        rows = await self.inbox.many("SELECT relname FROM pg_class WHERE relname ~ 'message_(bodies|text)_[1d].*[0-9t]$'"
-                                     " AND relkind = 'r' AND reltuples = 0")  # fmt: skip
+        rows = await self.inbox.many(
+            "SELECT relname FROM pg_class WHERE relname ~ 'message_(bodies|text)_[1d].*[0-9t]$' AND relkind = 'r'"
+            " AND reltuples = 0"
+        )
         self.assertEqual(rows, [])
 
 
@@ -170,18 +172,22 @@ class DropTests(_TestCase):
         """A message with a key, its text, a receipt and an effect; delivered long ago."""
         await PostgresInbox(self.inbox).store([received(source_id)])
         ((id_, correlation),) = await self.inbox.many(
-            f"SELECT id, correlation_id::text FROM message_bodies WHERE source_id = '{source_id}' ORDER BY id DESC LIMIT 1"
+            f"SELECT id, correlation_id::text FROM message_bodies WHERE source_id = '{source_id}'"
+            " ORDER BY id DESC LIMIT 1"
         )
         past = f"'{OLD.isoformat()}'"
         await self.inbox.many(
-            f"UPDATE message_states SET status = 'DELIVERED', received_at = {past}, delivered_at = {past} WHERE id = {id_};"
+            f"UPDATE message_states SET status = 'DELIVERED', received_at = {past}, delivered_at = {past}"
+            f" WHERE id = {id_};"
             f"INSERT INTO message_text VALUES ({id_}, 'x');"
             f"INSERT INTO remote_effects VALUES ({id_}, 'Patient', 'p', '1', 'created', now());"
             "INSERT INTO message_totals SELECT tenant, source_system, message_type, 1 FROM message_bodies"
-            f" WHERE id = {id_} ON CONFLICT (tenant, source_system, message_type) DO UPDATE SET count = message_totals.count + 1"
+            f" WHERE id = {id_} ON CONFLICT (tenant, source_system, message_type)"
+            " DO UPDATE SET count = message_totals.count + 1"
         )
         await self.fhir.many(
-            f"INSERT INTO receipts (partition_id, key, correlation_id) VALUES (1, 'message/{correlation}/{id_}', '{OWN}')"
+            "INSERT INTO receipts (partition_id, key, correlation_id)"
+            f" VALUES (1, 'message/{correlation}/{id_}', '{OWN}')"
         )
         return int(id_)
 
@@ -300,7 +306,8 @@ class AttemptTests(_TestCase):
         everyone = database.all_tenants
         await everyone.many(
             "INSERT INTO partitions (name) VALUES ('alpha'), ('beta');"
-            "INSERT INTO subscription_states (rid, partition_id, id, status) VALUES (2, 2, 'a', 'active'), (3, 3, 'b', 'active');"
+            "INSERT INTO subscription_states (rid, partition_id, id, status)"
+            " VALUES (2, 2, 'a', 'active'), (3, 3, 'b', 'active');"
             f"SELECT setval('delivery_attempts_id_seq', {FIRST_END - 1})"
         )
         await everyone.many("SELECT ensure_attempt_partition(30, 8)")

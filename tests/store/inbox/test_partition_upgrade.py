@@ -1,4 +1,4 @@
-"""Databases of the former release, filled, become partitioned: every row is there, and what is done with rows goes on."""
+"""Filled databases of the former release become partitioned: no row is missing, and what is done with rows goes on."""
 
 from __future__ import annotations
 
