@@ -2,8 +2,8 @@
 
 `message_bodies` and `message_text` have the same partitions by ranges of ids, `delivery_attempts` has its own
 (ipf/020-message-partitions.sql, fhir/033-attempt-partitions.sql).  A row without a partition goes to the default one,
-so that no writer fails.  A partition reaches as far as the rate of the last 100,000 rows says: for a twelfth of the time
-that retention keeps rows, at most 30 days; for a year where nothing is removed.
+so that no writer fails.  How far a partition reaches follows from the rate of the last 100,000 rows: a twelfth of the
+time that retention keeps rows, at most 30 days; a year where nothing is removed.
 
 A range of messages is dropped in two steps.  Batches remove everything but text and payload: receipts, states, keys,
 totals.  Then one short transaction drops both partitions.  A crash in between, or a lock that others hold, leaves

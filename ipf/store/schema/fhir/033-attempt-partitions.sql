@@ -10,9 +10,9 @@ ALTER INDEX delivery_attempts_history RENAME TO delivery_attempts_first_history;
 ALTER INDEX delivery_attempts_correlation RENAME TO delivery_attempts_first_correlation;
 ALTER INDEX delivery_attempts_several RENAME TO delivery_attempts_first_several;
 
-CREATE TABLE delivery_attempts (            -- columns: 002-subscriptions.sql, 006-delivery.sql
-    LIKE delivery_attempts_first INCLUDING DEFAULTS, PRIMARY KEY (id)
-) PARTITION BY RANGE (id);
+-- Columns: 002-subscriptions.sql, 006-delivery.sql.
+CREATE TABLE delivery_attempts (LIKE delivery_attempts_first INCLUDING DEFAULTS, PRIMARY KEY (id))
+    PARTITION BY RANGE (id);
 CREATE INDEX delivery_attempts_history ON delivery_attempts (subscription_rid, attempted_at DESC, id DESC);
 CREATE INDEX delivery_attempts_correlation ON delivery_attempts (correlation_id);
 CREATE INDEX delivery_attempts_several ON delivery_attempts (subscription_rid, to_event_number, event_number)
