@@ -21,9 +21,10 @@ _DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {be
 MESSAGES = f"""
 WITH scanned AS MATERIALIZED (
     SELECT * FROM message_states WHERE id > {{after}} AND id < {{until}} ORDER BY id LIMIT {{most}}
-), expired AS MATERIALIZED (SELECT s.id FROM scanned s WHERE {_DONE})
-SELECT w.id, b.tenant, b.correlation_id::text, w.received_at < {{before}}
-FROM scanned w LEFT JOIN expired d ON d.id = w.id LEFT JOIN message_bodies b ON b.id = d.id ORDER BY w.id"""
+)
+SELECT s.id, b.tenant, b.correlation_id::text, s.received_at < {{before}}
+FROM (SELECT s.*, {_DONE} AS done FROM scanned s OFFSET 0) s LEFT JOIN message_bodies b ON b.id = s.id AND s.done
+ORDER BY s.id"""
 
 REMOVE_MESSAGES = rf"""
 WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),

@@ -11,7 +11,8 @@ ALTER INDEX delivery_attempts_correlation RENAME TO delivery_attempts_first_corr
 ALTER INDEX delivery_attempts_several RENAME TO delivery_attempts_first_several;
 
 -- Columns: 002-subscriptions.sql, 006-delivery.sql.
-CREATE TABLE delivery_attempts (LIKE delivery_attempts_first INCLUDING DEFAULTS, PRIMARY KEY (id))
+CREATE TABLE delivery_attempts
+    (LIKE delivery_attempts_first INCLUDING DEFAULTS, PRIMARY KEY (id))
     PARTITION BY RANGE (id);
 CREATE INDEX delivery_attempts_history ON delivery_attempts (subscription_rid, attempted_at DESC, id DESC);
 CREATE INDEX delivery_attempts_correlation ON delivery_attempts (correlation_id);

@@ -22,11 +22,13 @@ ALTER INDEX message_text_pkey RENAME TO message_text_first_pkey;
 ALTER INDEX message_text_words RENAME TO message_text_first_words;
 
 -- Columns: 001-inbox.sql.
-CREATE TABLE message_bodies (LIKE message_bodies_first INCLUDING STORAGE, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+CREATE TABLE message_bodies
+    (LIKE message_bodies_first INCLUDING STORAGE, PRIMARY KEY (id)) PARTITION BY RANGE (id);
 CREATE INDEX message_bodies_correlation ON message_bodies (correlation_id);
 CREATE INDEX message_bodies_list ON message_bodies (received_at, id) INCLUDE (source_system, message_type, tenant);
 -- Columns: 010-text-search.sql.
-CREATE TABLE message_text (LIKE message_text_first INCLUDING STORAGE, PRIMARY KEY (message_id))
+CREATE TABLE message_text
+    (LIKE message_text_first INCLUDING STORAGE, PRIMARY KEY (message_id))
     PARTITION BY RANGE (message_id);
 CREATE INDEX message_text_words ON message_text USING gin (words) WITH (fastupdate = on, gin_pending_list_limit = 4096);
 
