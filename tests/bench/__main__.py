@@ -31,6 +31,7 @@ from tests.bench import (
     receive,
     search,
     security,
+    size,
     websocket,
 )
 from tests.bench.report import heading
@@ -57,6 +58,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "search": search.search,
     "heavy": heavy.heavy,
     "denials": denials.bench,
+    "size": size.size,
     "admin": admin.admin,
     "console": console.console,
     "observe": observe.observe,

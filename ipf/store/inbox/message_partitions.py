@@ -108,7 +108,8 @@ class PartitionsAhead:
             (is_made,) = await database.one(
                 f"SELECT ensure_{kind}_partition({literal(self._days)}, {int(self._smallest)})"
             )
-            if is_made:
-                log.info("event={event} table={table}", event="partition_made", table=tables[0])
+            if is_made is not False:
+                event = "partition_made" if is_made else "partition_in_use"
+                log.info("event={event} table={table}", event=event, table=tables[0])
             for table in tables:
                 await database.many(f"SELECT reset_empty_partitions('{table}')")

@@ -37,7 +37,7 @@ async def places(database: Database, table: str) -> dict[str, int]:
 
 class _TestCase(TestCase):
     async def setUp(self) -> None:
-        self.inbox = await postgres.database(self, "ipf", size=2)
+        self.inbox = await postgres.database(self, "ipf", size=4)
         self.fhir = await postgres.database(self, "fhir", size=2)
         self.pruner = PostgresPruner(self.inbox, self.fhir)
         self.ahead = PartitionsAhead(self.inbox, self.fhir, 365, smallest=4)
@@ -120,6 +120,17 @@ class AheadTests(_TestCase):
         )
         self.assertEqual(rows, [])
 
+    async def test_others_use_the_default_partition(self) -> None:
+        """Nothing waits for long; the next run makes the partition."""
+        await self.at_id(FIRST_END - 1)
+        async with self.inbox.session() as session:
+            await session.many("SELECT count(*) FROM message_bodies")
+            await self.ahead.run()
+            self.assertEqual(len(await self.ranges()), 1)
+            await session.commit("SELECT 1")
+        await self.ahead.run()
+        self.assertEqual(len(await self.ranges()), 2)
+
 
 class PlanTests(_TestCase):
     """Statements open as few partitions as they can."""
@@ -155,8 +166,8 @@ class PlanTests(_TestCase):
             await session.commit("SELECT 1")
 
 
-class DropTests(_TestCase):
-    """Retention of a partition of four messages, all delivered 40 days ago."""
+class _DropCase(_TestCase):
+    """A partition of four messages, all delivered 40 days ago."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -193,6 +204,10 @@ class DropTests(_TestCase):
 
     async def _left(self) -> list[int]:
         return [row[0] for row in await self.inbox.many("SELECT id FROM message_bodies ORDER BY 1")]
+
+
+class DropTests(_DropCase):
+    """Retention of the partition."""
 
     async def test_a_whole_partition(self) -> None:
         """It is gone with all that belonged to its messages, and their keys are free; others stay."""
@@ -267,6 +282,30 @@ class DropTests(_TestCase):
         self.assertEqual((await self.ranges())[0], (None, FIRST_END))
         self.assertEqual(await self._left(), [self.young])
         self.assertEqual(await PostgresInbox(self.inbox).store([received("M1")]), [Outcome.STORED])
+
+
+class BusyTests(_DropCase):
+    """The same while others read and write without a pause."""
+
+    async def test_a_whole_partition(self) -> None:
+        """It is dropped, no statement fails, and nothing is lost."""
+        inbox, stored, stop = PostgresInbox(self.inbox), 0, False
+
+        async def busy() -> None:
+            nonlocal stored
+            while not stop:
+                await inbox.store([received()])
+                stored += 1
+                await inbox.page(MessageFilter(), 5, 0)
+
+        running = [defer.Deferred.fromCoroutine(busy()) for _ in range(2)]
+        try:
+            self.assertEqual(await self.prune("messages"), 5)
+        finally:
+            stop = True
+            await defer.gatherResults(running)
+        self.assertNotIn((FIRST_END, FIRST_END + 4), await self.ranges())
+        self.assertEqual(await self.inbox.one("SELECT count(*) FROM message_bodies"), (stored + 1,))
 
 
 class AttemptTests(_TestCase):

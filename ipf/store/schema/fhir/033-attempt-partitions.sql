@@ -72,7 +72,8 @@ CROSS JOIN LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid) AS bound) b
 WHERE i.inhparent = 'delivery_attempts'::regclass AND b.bound <> 'DEFAULT' ORDER BY 3;
 
 -- As ensure_message_partition() of the inbox database.
-CREATE FUNCTION ensure_attempt_partition(days double precision, smallest bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION ensure_attempt_partition(days double precision, smallest bigint) RETURNS boolean LANGUAGE plpgsql
+SET lock_timeout = '500ms' AS $$
 DECLARE
     last bigint := coalesce(pg_sequence_last_value(pg_get_serial_sequence('delivery_attempts', 'id')::regclass), 0);
     lower bigint;
@@ -101,6 +102,8 @@ BEGIN
     PERFORM secure_attempt_partition(made);
     EXECUTE format('ALTER TABLE delivery_attempts ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', made, lower, upper);
     RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN NULL; -- the next run makes it
 END $$;
 
 -- Drops the oldest partition in which every attempt is older than `before`; the number of its rows, NULL if there is none or others
@@ -113,11 +116,15 @@ DECLARE
     removed bigint;
 BEGIN
     FOR old IN SELECT * FROM attempt_partitions p WHERE p.upper <= last LOOP
-        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I WHERE attempted_at >= $1)', old.attempts) INTO is_old USING before;
-        CONTINUE WHEN NOT is_old;
-        EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', old.attempts); -- ends what still wrote to it
         EXECUTE format('SELECT count(*), coalesce(max(attempted_at) < $1, true) FROM %I', old.attempts)
         INTO removed, is_old USING before;
+        CONTINUE WHEN NOT is_old;
+        -- In the order in which statements lock them; then whoever still wrote to it has ended.
+        LOCK TABLE ONLY delivery_attempts IN ACCESS EXCLUSIVE MODE;
+        EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', old.attempts);
+        EXECUTE format('SELECT coalesce(max(attempted_at) < $1, true)'
+                       ' FROM (SELECT attempted_at FROM %I ORDER BY id DESC LIMIT 100000) n', old.attempts)
+        INTO is_old USING before;
         IF is_old THEN
             EXECUTE format('DROP TABLE %I', old.attempts);
             RETURN removed;

@@ -95,8 +95,9 @@ CROSS JOIN LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid) AS bound) b
 WHERE i.inhparent = 'message_bodies'::regclass AND b.bound <> 'DEFAULT' ORDER BY 4;
 
 -- Makes the next partition when the last one holds fewer than `smallest` / 2 further ids, or what two days need.  It lasts for about
--- `days`, and holds at least `smallest` ids.  What the default partitions hold of its range moves into it.
-CREATE FUNCTION ensure_message_partition(days double precision, smallest bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- `days`, and holds at least `smallest` ids.  NULL when others use the default partitions.  What the default partitions hold of its range moves into it.
+CREATE FUNCTION ensure_message_partition(days double precision, smallest bigint) RETURNS boolean LANGUAGE plpgsql
+SET lock_timeout = '500ms' AS $$
 DECLARE
     last bigint := coalesce(pg_sequence_last_value(pg_get_serial_sequence('message_bodies', 'id')::regclass), 0);
     lower bigint;
@@ -138,6 +139,8 @@ BEGIN
                    ' INSERT INTO %I SELECT * FROM moved', made) USING lower, upper;
     EXECUTE format('ALTER TABLE message_text ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', made, lower, upper);
     RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN NULL; -- the next run makes it
 END $$;
 
 -- Partitions whose messages are being removed: their payloads stay until they are dropped.
@@ -153,6 +156,9 @@ DECLARE
     old message_partitions;
 BEGIN
     SELECT * INTO STRICT old FROM message_partitions p WHERE p.upper = ending;
+    IF old.lower IS NOT NULL THEN -- in the order in which statements lock them
+        LOCK TABLE ONLY message_bodies, ONLY message_text IN ACCESS EXCLUSIVE MODE;
+    END IF;
     EXECUTE format('LOCK TABLE %I, %I IN ACCESS EXCLUSIVE MODE', old.bodies, old.texts);
     IF EXISTS (SELECT FROM message_states s
                WHERE s.id >= coalesce(old.lower, 0) AND s.id < old.upper AND s.original_id IS NULL) THEN
