@@ -48,7 +48,7 @@ def size(folder: Path) -> None:
 
         def seconds(sql: str, database: str = "ipf") -> float:
             began = time.monotonic()
-            for statement in sql.split(" THEN "):
+            for statement in sql.split(";;"):
                 psql(socket, statement, database)
             return time.monotonic() - began
 
@@ -63,7 +63,7 @@ def size(folder: Path) -> None:
 
 def _removal(seconds: Callable[..., float], rows: int) -> None:
     some = rows // 10
-    text = f"DELETE FROM message_text WHERE message_id <= {some} THEN DELETE FROM message_bodies WHERE id <= {some}"
+    text = f"DELETE FROM message_text WHERE message_id <= {some};; DELETE FROM message_bodies WHERE id <= {some}"
     deleted = seconds(text)
     vacuumed = seconds("VACUUM message_bodies, message_text")
     line(f"{some:,} messages row by row", f"{deleted:.2f} s", f"VACUUM {vacuumed:.2f} s")
