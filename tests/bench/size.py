@@ -34,7 +34,7 @@ INSERT INTO message_text SELECT id, array_to_tsvector(ARRAY(
 UPDATE message_index_state SET indexed_to = (SELECT max(id) FROM message_bodies)"""
 _SIZE = """SELECT pg_size_pretty(sum(pg_table_size(relid))) || ', indexes '
     || pg_size_pretty(sum(pg_indexes_size(relid)))
-    FROM pg_partition_tree('{table}') t WHERE isleaf"""
+    FROM (SELECT relid FROM pg_partition_tree('{table}') WHERE isleaf UNION SELECT '{table}'::regclass) t"""
 _FORMER = """DELETE FROM resource_versions v USING resources r WHERE r.rid = v.rid AND v.version_id < r.version_id
     AND v.rid <= {some}"""
 

@@ -5,6 +5,9 @@
 so that no writer fails.  How far a partition reaches follows from the rate of the last 100,000 rows: a twelfth of the
 time that retention keeps rows, at most 30 days; a year where nothing is removed.
 
+Were old rows removed one by one every six hours, nothing would be left to drop.  So the rows of a partition whose
+newest row will be old within a twelfth of the time that is kept wait for it: a row is kept a twelfth longer, at most.
+
 A range of messages is dropped in two steps.  Batches remove everything but text and payload: receipts, states, keys,
 totals.  Then one short transaction drops both partitions.  A crash in between, or a lock that others hold, leaves
 payloads that nothing refers to; the next run drops them.
@@ -49,6 +52,16 @@ WHERE p.upper <= pg_sequence_last_value('message_bodies_id_seq')
                     AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))
 ORDER BY p.upper"""
 
+# Partitions that get no more rows, of which the newest row will be old soon.
+_WAITING = """
+SELECT coalesce(p.lower, 0), p.upper FROM {kind}_partitions p
+WHERE p.upper <= pg_sequence_last_value(pg_get_serial_sequence('{table}', 'id')::regclass)
+  AND (SELECT t.{time} >= {before}::timestamptz
+          AND t.{time} < {before}::timestamptz + (now() - {before}::timestamptz) / {part}
+       FROM {table} t WHERE t.id >= coalesce(p.lower, 0) AND t.id < p.upper ORDER BY t.id DESC LIMIT 1)
+ORDER BY p.upper"""
+LAST_ID = 2**63 - 1
+
 
 class Range(NamedTuple):
     """Ids of messages, without the upper one."""
@@ -61,6 +74,31 @@ async def expired_ranges(inbox: Database, before: datetime, held: str) -> list[R
     """The partitions that retention may drop as a whole, oldest first.  `held`: SQL of an array of ids."""
     query = _EXPIRED.format(before=literal(before), held=held)
     return [Range(int(lower), int(upper)) for lower, upper in await inbox.many(query)]
+
+
+async def waiting_ranges(rows: Executor, kind: str, before: datetime) -> list[Range]:
+    """The partitions of `messages` or `attempts` of which no row is removed now, since all will be dropped soon."""
+    names = {"messages": ("message", "message_bodies", "received_at"),
+             "attempts": ("attempt", "delivery_attempts", "attempted_at")}  # fmt: skip
+    if kind not in names:
+        return []
+    prefix, table, time = names[kind]
+    query = _WAITING.format(kind=prefix, table=table, time=time, before=literal(before), part=_PART)
+    return [Range(int(lower), int(upper)) for lower, upper in await rows.many(query)]
+
+
+def span_after(after: int, waiting: Sequence[Range]) -> tuple[int, int]:
+    """The next ids that are in no waiting range: those greater than the first number and less than the second."""
+    for one in waiting:
+        if one.lower > after + 1:
+            return after, one.lower
+        after = max(after, one.upper - 1)
+    return after, LAST_ID
+
+
+def outside(column: str, waiting: Sequence[Range]) -> str:
+    """SQL: the id is in no waiting range."""
+    return " AND ".join(f"NOT ({column} >= {one.lower} AND {column} < {one.upper})" for one in waiting) or "true"
 
 
 async def begin_drop(inbox: Database, dropped: Range) -> None:

@@ -81,7 +81,8 @@ WHERE p.name = m.tenant AND r.partition_id = p.id
 # (last scanned id, NULL = no old rows left; number of deleted rows)
 IN_ORDER = f"""
 WITH scanned AS MATERIALIZED (
-    SELECT id, {{time}} < {{before}} AS old FROM {{table}} WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
+    SELECT id, {{time}} < {{before}} AS old FROM {{table}}
+    WHERE id > {{after}} AND id < {{until}} ORDER BY id LIMIT {BATCH}
 ), deleted AS (
     DELETE FROM {{table}} t USING scanned w WHERE t.id = w.id AND w.old AND NOT t.id = ANY ({{held}}) RETURNING t.id
 )

@@ -230,6 +230,19 @@ class DropTests(_DropCase):
         again = await PostgresInbox(self.inbox).store([received("M0"), received("M4")])
         self.assertEqual(again, [Outcome.STORED, Outcome.DUPLICATE])
 
+    async def test_a_partition_that_is_old_soon(self) -> None:
+        """Its messages wait for the newest, so that it is dropped; others are removed, and none waits longer."""
+        for days, removed in ((28, 1), (20, 3)):
+            newest = f"'{(NOW - timedelta(days=days)).isoformat()}' WHERE id = {self.old[3]}"
+            for table in ("message_states", "message_bodies"):
+                await self.inbox.many(f"UPDATE {table} SET received_at = {newest}")
+            if days == 28:
+                for n in (0, 1, 2):
+                    past = f"'{OLD.isoformat()}' WHERE id = {self.old[n]}"
+                    await self.inbox.many(f"UPDATE message_bodies SET received_at = {past}")
+            self.assertEqual(await self.prune("messages"), removed)
+        self.assertEqual(await self._left(), [self.old[3], self.young])
+
     async def test_messages_that_must_stay(self) -> None:
         """One of them keeps its partition; the others are removed one by one."""
         states, one = "UPDATE message_states SET", f"WHERE id = {self.old[1]}"
@@ -334,6 +347,19 @@ class AttemptTests(_TestCase):
         self.assertEqual(sum((await places(self.fhir, "delivery_attempts")).values()), 4)
         rows = await self.fhir.many("SELECT lower FROM attempt_partitions")
         self.assertNotIn((FIRST_END,), rows)
+
+    async def test_old_soon(self) -> None:
+        """The attempts of a partition wait for the newest one."""
+        await self.fhir.many(f"SELECT setval('delivery_attempts_id_seq', {FIRST_END - 1})")
+        await self.ahead.run()
+        await self._attempts(self.fhir, OLD)
+        await self._attempts(self.fhir, YOUNG)
+        newest = f"WHERE id = {FIRST_END + 3}"
+        await self.fhir.many(f"UPDATE delivery_attempts SET attempted_at = now() - interval '28 days' {newest}")
+        self.assertEqual(await self.prune("attempts"), 0)
+        await self.fhir.many(f"UPDATE delivery_attempts SET attempted_at = '{OLD.isoformat()}' {newest}")
+        self.assertEqual(await self.prune("attempts"), 4)
+        self.assertNotIn((FIRST_END,), await self.fhir.many("SELECT lower FROM attempt_partitions"))
 
     async def test_tenants_apart_in_each_partition(self) -> None:
         """Also for those who read a partition by its name."""
