@@ -32,6 +32,7 @@ from tests.bench import (
     replica,
     search,
     security,
+    size,
     upgrade,
     websocket,
 )
@@ -61,6 +62,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "heavy": heavy.heavy,
     "replica": replica.bench,
     "denials": denials.bench,
+    "size": size.size,
     "admin": admin.admin,
     "console": console.console,
     "observe": observe.observe,

@@ -25,7 +25,8 @@ DANGLING = {
         "subscription_grants": "t.rid", "subscription_events": "t.resource_rid",
     }),
     "ipf": (_NO_MESSAGE, {
-        "message_text": "t.message_id", "unmapped_messages": "t.message_id", "identity_conflicts": "t.message_id",
+        "message_text": "t.message_id", "message_keys": "t.id", "unmapped_messages": "t.message_id",
+        "identity_conflicts": "t.message_id",
         "admin_job_messages": "t.message_id", "message_states": "coalesce(t.original_id, t.id)",
     }),
 }  # fmt: skip

@@ -29,6 +29,7 @@ from ipf.security.deident.profile import built_in, read_profile
 from ipf.security.deident.pseudonyms import Pseudonyms
 from ipf.security.deident.resource import Deidentification
 from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.inbox import message_partitions
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.retention import PostgresPruner
 from ipf.store.resources.exports import PostgresExports
@@ -64,6 +65,10 @@ def start_maintenance(
     start("jobs", jobs.step, poll_seconds)
     start("retention", retention.step, RETENTION_POLL_SECONDS)
     stack.callback(retention.stop)
+    ahead = message_partitions.PartitionsAhead(
+        stores.inbox_database, stores.fhir_database, settings.retention_days
+    )  # fmt: skip
+    run_periodically(message_partitions.EVERY_SECONDS, ahead.run, "partitions ahead", reactor, stack)
     audit_days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
     audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause, chain)
     run_periodically(EVERY_SECONDS, audit.run, "audit maintenance", reactor, stack)

@@ -59,6 +59,7 @@ class PostgresMessageErasure:
 
     async def containing(self, tenant: str, values: frozenset[str]) -> Sequence[StoredMessage]:
         """See `MessageErasure.containing`."""
+        await _no_drop(self._database)
         needles = await self._needles(values, "message_bodies")
         rows = []
         for after in await self._ranges("message_bodies") if needles else ():
@@ -91,6 +92,7 @@ class PostgresMessageErasure:
 
         async def work(session: Session) -> None:
             values = self._literals(erased)
+            await _no_drop(session)
             await _lock(session, erased.ids)
             for statement in _REMOVALS:
                 await session.many(statement.format(**values))
@@ -125,6 +127,12 @@ class PostgresMessageErasure:
         if table is not None:
             charsets |= {row[0] for row in await self._database.many(f"SELECT DISTINCT charset FROM {table}")}
         return sorted({encoded for value in values for one in charsets if (encoded := _encoded(value, one))})
+
+
+async def _no_drop(rows: Database | Session) -> None:
+    """Problem CONFLICT while retention drops a partition: payloads of its messages are there without their states."""
+    if await rows.many("SELECT FROM message_drops LIMIT 1"):
+        raise Problem(Category.CONFLICT, "retention is removing a partition of messages: repeat when its run has ended")
 
 
 async def _lock(session: Session, ids: Sequence[int]) -> None:

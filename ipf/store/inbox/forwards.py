@@ -73,7 +73,9 @@ WITH held AS (
     UPDATE forward_destinations SET filled_to = {reached} WHERE {_own(name, fence)} RETURNING 1
 ), filled AS (
     INSERT INTO forwards (destination, message_id)
-    SELECT {literal(name)}, id FROM held, unnest({bigints(ids)}) AS t(id) ON CONFLICT DO NOTHING
+    SELECT {literal(name)}, b.id FROM held, (
+        SELECT id FROM message_bodies WHERE id = ANY ({bigints(ids)}) FOR KEY SHARE -- none that is removed meanwhile
+    ) b ON CONFLICT DO NOTHING
 )
 SELECT 1 FROM held""")
         return len(rows) if saved else None

@@ -32,8 +32,9 @@ class PostgresRemoteEffects:
         )
         await self._database.many(
             "INSERT INTO remote_effects (message_id, resource_type, id, version_id, action, written_at) "
-            f"SELECT b.id, v.* FROM message_bodies b CROSS JOIN (VALUES {rows}) v WHERE {_of(tenant, correlation_id)} "
-            "ON CONFLICT DO NOTHING"
+            "SELECT b.id, v.* FROM "
+            f"(SELECT id FROM message_bodies b WHERE {_of(tenant, correlation_id)} FOR KEY SHARE) b "
+            f"CROSS JOIN (VALUES {rows}) v ON CONFLICT DO NOTHING"
         )
 
     async def effects(self, tenant: str, correlation_id: str) -> FhirEffects:

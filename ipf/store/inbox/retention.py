@@ -18,8 +18,20 @@ import orjson
 from ipf.ports import Json
 from ipf.ports.statistics import Pruner, RetentionState
 from ipf.store.inbox.legal_holds import HeldRows, held_rows
+from ipf.store.inbox.message_partitions import (
+    LAST_ID,
+    Range,
+    begin_drop,
+    drop_attempts,
+    drop_range,
+    expired_ranges,
+    outside,
+    span_after,
+    waiting_ranges,
+)
 from ipf.store.inbox.retention_sql import (
     AWAITED,
+    BATCH,
     BEGIN_RUN,
     COUNTS,
     END_RUN,
@@ -31,9 +43,11 @@ from ipf.store.inbox.retention_sql import (
     PARTITIONS,
     RECEIPTS,
     REMOVE_MESSAGES,
+    REMOVE_STATES,
     RENEW_RUN,
     REQUEST_RUN,
     VERSIONS,
+    WHOLE_BATCH,
 )
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import joined, literal
@@ -53,6 +67,8 @@ class PostgresPruner:
         self._awaited = ""
         self._holds = holds
         self._held = HeldRows()
+        self._expired: list[Range] = []
+        self._waiting: list[Range] = []
 
     async def prune(self, kind: str, before: datetime, after: str) -> tuple[int, str | None]:
         """See `Pruner.prune`."""
@@ -62,36 +78,66 @@ class PostgresPruner:
         }  # fmt: skip
         if not after:
             self._held = await held_rows(self._inbox, self._fhir, self._holds)
+            self._waiting = await waiting_ranges(self._database_of(kind), kind, before)
         return await prunes[kind](before, after)
 
     async def count(self, kind: str, before: datetime) -> int:
         """See `Pruner.count`."""
-        database: Executor = self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
+        database = self._database_of(kind)
         held = _held_of(kind, await held_rows(self._inbox, self._fhir, self._holds))
-        return int((await database.one(COUNTS[kind].format(before=literal(before), held=held)))[0])
+        query = COUNTS[kind].format(before=literal(before), held=held)
+        waiting = await waiting_ranges(database, kind, before)
+        if waiting:
+            query += f" AND {outside('id', waiting)}"
+        return int((await database.one(query))[0])
+
+    def _database_of(self, kind: str) -> Executor:
+        return self._inbox if kind in ("messages", "dead_letters", "rejects") else self._fhir
 
     # -- the inbox
 
     async def _messages(self, before: datetime, after: str) -> tuple[int, str | None]:
-        return await self._stored("DELIVERED", "delivered_at", before, after)
+        """Whole partitions first, then single messages from id 0 on."""
+        if not after:
+            self._expired = await expired_ranges(self._inbox, before, self._held.messages)
+        if not self._expired:
+            return await self._stored("DELIVERED", "delivered_at", before, after)
+        dropped = self._expired[0]
+        start = max(int(after or 0), dropped.lower - 1)
+        if start == dropped.lower - 1:
+            await begin_drop(self._inbox, dropped)
+        count, cursor = await self._stored("DELIVERED", "delivered_at", before, str(start), dropped)
+        if cursor is None:
+            await drop_range(self._inbox, dropped)
+            del self._expired[0]
+            cursor = str(dropped.upper - 1) if self._expired else "0"
+        return count, cursor
 
     async def _dead_letters(self, before: datetime, after: str) -> tuple[int, str | None]:
         return await self._stored("DEAD_LETTER", "last_attempt_at", before, after)
 
-    async def _stored(self, status: str, ended: str, before: datetime, after: str) -> tuple[int, str | None]:
-        limit = literal(before)
-        done = {"status": literal(status), "ended": ended, "before": limit, "held": self._held.messages}
-        query = MESSAGES.format(**done, after=literal(int(after or 0)))
-        rows = await self._inbox.many(query)
+    async def _stored(
+        self, status: str, ended: str, before: datetime, after: str, whole: Range | None = None
+    ) -> tuple[int, str | None]:
+        """A batch of messages; of a range whose partition is dropped afterwards, all but payload and text."""
+        done = {"status": literal(status), "ended": ended, "before": literal(before), "held": self._held.messages}
+        start, until = span_after(int(after or 0), self._waiting)
+        most = BATCH
+        if whole is not None:
+            until, most = whole.upper, WHOLE_BATCH
+        rows = await self._inbox.many(MESSAGES.format(**done, after=start, until=until, most=most))
         expired = [row for row in rows if row[1] is not None]
         if expired:
             tenants, correlations = joined(row[1] for row in expired), joined(row[2] for row in expired)
             await self._fhir.many(RECEIPTS.format(tenants=literal(tenants), ids=literal(correlations)))
             ids = joined(row[0] for row in expired)
-            remove = REMOVE_MESSAGES.format(**done, ids=literal(ids))
+            remove = (REMOVE_MESSAGES if whole is None else REMOVE_STATES).format(**done, ids=literal(ids))
             await self._inbox.transact(lambda session: _removed(session, remove, keeps_count=status == "DELIVERED"))
         is_more = bool(rows) and any(row[3] for row in rows)
-        return len(expired), str(rows[-1][0]) if is_more else None
+        cursor = str(rows[-1][0]) if is_more else None
+        if cursor is None and whole is None and until != LAST_ID:
+            cursor = str(until - 1)
+        return len(expired), cursor
 
     async def _rejects(self, before: datetime, after: str) -> tuple[int, str | None]:
         return await _in_order(self._inbox, "rejects", "received_at", before, after, self._held.rejects)
@@ -99,7 +145,14 @@ class PostgresPruner:
     # -- the FHIR database
 
     async def _attempts(self, before: datetime, after: str) -> tuple[int, str | None]:
-        return await _in_order(self._fhir, "delivery_attempts", "attempted_at", before, after, HeldRows().rejects)
+        dropped = None if after else await drop_attempts(self._fhir, before)
+        if dropped is not None:
+            return dropped, ""
+        start, until = span_after(int(after or 0), self._waiting)
+        removed, cursor = await _in_order(
+            self._fhir, "delivery_attempts", "attempted_at", before, str(start), HeldRows().rejects, until
+        )
+        return removed, str(until - 1) if cursor is None and until != LAST_ID else cursor
 
     async def _events(self, before: datetime, after: str) -> tuple[int, str | None]:
         """The cursor is the rid of the last completed subscription."""
@@ -175,11 +228,11 @@ def _held_of(kind: str, held: HeldRows) -> str:
 
 
 async def _in_order(
-    database: Executor, table: str, time: str, before: datetime, after: str, held: str
+    database: Executor, table: str, time: str, before: datetime, after: str, held: str, until: int = LAST_ID
 ) -> tuple[int, str | None]:
     """A batch of a table with ids that increase with time."""
     call = IN_ORDER.format(
-        table=table, time=time, before=literal(before), after=literal(int(after or 0)), held=held
+        table=table, time=time, before=literal(before), after=literal(int(after or 0)), held=held, until=until
     )  # fmt: skip
     last, removed = await database.one(call)
     return int(removed), None if last is None else str(last)

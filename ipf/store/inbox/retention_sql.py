@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipf.store.postgres.quoting import literal
 
 BATCH = 500
+WHOLE_BATCH = 2_000  # messages of a partition that is dropped afterwards
 SUBSCRIPTIONS = 200  # of one batch
 MOST_AWAITED = 20_000
 RUN_HOURS = 6
@@ -19,10 +20,11 @@ _DONE = """s.status = {status} AND s.original_id IS NULL AND s.received_at < {be
 # Ids increase in order of receipt.  (id, tenant, correlation id, whether it is old); tenant NULL: the row is kept.
 MESSAGES = f"""
 WITH scanned AS MATERIALIZED (
-    SELECT * FROM message_states WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
-), expired AS MATERIALIZED (SELECT s.id FROM scanned s WHERE {_DONE})
-SELECT w.id, b.tenant, b.correlation_id::text, w.received_at < {{before}}
-FROM scanned w LEFT JOIN expired d ON d.id = w.id LEFT JOIN message_bodies b ON b.id = d.id ORDER BY w.id"""
+    SELECT * FROM message_states WHERE id > {{after}} AND id < {{until}} ORDER BY id LIMIT {{most}}
+)
+SELECT s.id, b.tenant, b.correlation_id::text, s.received_at < {{before}}
+FROM (SELECT s.*, {_DONE} AS done FROM scanned s OFFSET 0) s LEFT JOIN message_bodies b ON b.id = s.id AND s.done
+ORDER BY s.id"""
 
 REMOVE_MESSAGES = rf"""
 WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),
@@ -40,6 +42,35 @@ FROM (SELECT count(*) FROM bodies, received_counted c
       WHERE bodies.received_at < c.until AND current_setting('ipf.pruning', true) = 'on') n
 WHERE n.count > 0"""
 
+# Of messages whose partition is dropped afterwards: everything but payload and text.  The trigger of `message_bodies`
+# does the same for single messages.
+REMOVE_STATES = rf"""
+WITH chosen AS (SELECT id::bigint FROM unnest(string_to_array({{ids}}, E'\x1f')) AS t(id)),
+deleted AS (
+    DELETE FROM message_states s USING chosen c WHERE s.id = c.id AND {_DONE} RETURNING s.id
+), again AS (
+    DELETE FROM message_states c USING deleted g WHERE c.original_id = g.id
+), unmapped AS (
+    DELETE FROM unmapped_messages u USING deleted g WHERE u.message_id = g.id
+), forwarded AS (
+    DELETE FROM forwards f USING deleted g WHERE f.message_id = g.id
+), effects AS (
+    DELETE FROM remote_effects e USING deleted g WHERE e.message_id = g.id
+), bodies AS MATERIALIZED (
+    SELECT b.id, b.tenant, b.source_system, b.source_id, b.message_type, b.received_at
+    FROM deleted g JOIN message_bodies b ON b.id = g.id
+), keys AS (
+    DELETE FROM message_keys k USING bodies b
+    WHERE k.source_id = b.source_id AND k.source_system = b.source_system AND k.tenant = b.tenant AND k.id = b.id
+), totals AS (
+    UPDATE message_totals t SET count = t.count - n.count
+    FROM (SELECT tenant, source_system, message_type, count(*) FROM bodies GROUP BY 1, 2, 3) n
+    WHERE t.tenant = n.tenant AND t.source_system = n.source_system AND t.message_type = n.message_type
+)
+UPDATE received_counted r SET kept = r.kept - n.count
+FROM (SELECT count(*) FROM bodies, received_counted c WHERE bodies.received_at < c.until) n
+WHERE n.count > 0"""
+
 RECEIPTS = r"""
 DELETE FROM receipts r
 USING unnest(string_to_array({tenants}, E'\x1f'), string_to_array({ids}, E'\x1f')) AS m(tenant, id),
@@ -50,7 +81,8 @@ WHERE p.name = m.tenant AND r.partition_id = p.id
 # (last scanned id, NULL = no old rows left; number of deleted rows)
 IN_ORDER = f"""
 WITH scanned AS MATERIALIZED (
-    SELECT id, {{time}} < {{before}} AS old FROM {{table}} WHERE id > {{after}} ORDER BY id LIMIT {BATCH}
+    SELECT id, {{time}} < {{before}} AS old FROM {{table}}
+    WHERE id > {{after}} AND id < {{until}} ORDER BY id LIMIT {BATCH}
 ), deleted AS (
     DELETE FROM {{table}} t USING scanned w WHERE t.id = w.id AND w.old AND NOT t.id = ANY ({{held}}) RETURNING t.id
 )

@@ -38,6 +38,14 @@ from ipf.store.postgres.quoting import Statement
 
 WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
 
+_NEXT_ID = "nextval('message_bodies_id_seq')"
+# The message of a former release with this key (ipf/020-message-partitions.sql).
+_FORMER = """SELECT o.id FROM message_bodies_first o
+    WHERE o.source_id = {0} AND o.source_system = {1} AND o.tenant = {2}"""
+
+# `message_keys` decides which messages are new: a unique index of the partitioned `message_bodies` would have to
+# contain its id.  The list of ids is a hashed subquery, since joins are nested loops here.
+#
 # A payload that is UTF-8 without separators travels as text (kind t): hexadecimal (kind x) would double what is sent,
 # read and parsed, which is the larger part of the cost of storing a message.  The other fields of a message are one
 # line, taken apart here: each further array costs a set of rows of its own.  `unnest` keeps the order of the batch, so
@@ -45,19 +53,24 @@ WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
 STORE = Statement(
     "inbox_store",
     "text, text, text",
-    r"""
-WITH input AS (
-    SELECT string_to_array(line, $3, '') AS f, coalesce(payload, '') AS payload
+    rf"""
+WITH input AS MATERIALIZED (
+    SELECT {_NEXT_ID} AS id, string_to_array(line, $3, '') AS f, coalesce(payload, '') AS payload
     FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f')) AS t(line, payload) OFFSET 0
+), keys AS (
+    INSERT INTO message_keys (source_id, source_system, tenant, id)
+    SELECT coalesce(f[5], ''), coalesce(f[4], ''), coalesce(f[1], ''), id FROM input
+    WHERE NOT EXISTS ({_FORMER.format("coalesce(f[5], '')", "coalesce(f[4], '')", "coalesce(f[1], '')")})
+    ON CONFLICT (source_id, source_system, tenant) DO NOTHING
+    RETURNING id
 ), bodies AS (
-    INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
-    SELECT coalesce(f[1], ''), timestamptz '1970-01-01 00:00Z' + f[2]::bigint * interval '1 microsecond', f[3],
+    INSERT INTO message_bodies (id, tenant, received_at, source_protocol, source_system, source_id, message_type,
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message) OVERRIDING SYSTEM VALUE
+    SELECT id, coalesce(f[1], ''), timestamptz '1970-01-01 00:00Z' + f[2]::bigint * interval '1 microsecond', f[3],
         coalesce(f[4], ''), coalesce(f[5], ''), coalesce(f[6], ''), f[7]::uuid, f[8]::bigint, coalesce(f[9], ''),
         coalesce(f[10], ''), coalesce(f[11], ''),
         CASE WHEN f[12] = 't' THEN convert_to(payload, 'UTF8') ELSE payload::bytea END
-    FROM input
-    ON CONFLICT (source_id, source_system, tenant) DO NOTHING
+    FROM input WHERE (id IN (SELECT id FROM keys)) IS TRUE
     RETURNING id, tenant, received_at, ordering_key
 )
 INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
@@ -69,13 +82,17 @@ RETURNING id""",
 STORE_ONE = Statement(
     "inbox_store_one",
     "text, timestamptz, text, text, text, text, uuid, text, text, text, text, text, text",
-    """
-WITH body AS (
-    INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,
-        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, '')::bigint, $9, $10, $11,
-        CASE WHEN $12 = 't' THEN convert_to($13, 'UTF8') ELSE $13::bytea END)
+    f"""
+WITH key AS (
+    INSERT INTO message_keys (source_id, source_system, tenant, id)
+    SELECT $5, $4, $1, {_NEXT_ID} WHERE NOT EXISTS ({_FORMER.format("$5", "$4", "$1")})
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
+    RETURNING id
+), body AS (
+    INSERT INTO message_bodies (id, tenant, received_at, source_protocol, source_system, source_id, message_type,
+        correlation_id, ordering_key, listener, charset, raw_content_type, raw_message) OVERRIDING SYSTEM VALUE
+    SELECT id, $1, $2, $3, $4, $5, $6, $7, nullif($8, '')::bigint, $9, $10, $11,
+        CASE WHEN $12 = 't' THEN convert_to($13, 'UTF8') ELSE $13::bytea END FROM key
     RETURNING id, ordering_key
 )
 INSERT INTO message_states (id, tenant, status, received_at, ordering_key, ready_at)
@@ -87,12 +104,17 @@ RETURNING id""",
 EXISTING = Statement(
     "inbox_existing",
     "text, text, text",
-    r"""
+    rf"""
 SELECT b.tenant, b.source_system, b.source_id, b.id, sha256(b.raw_message)
-FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
-     AS t(tenant, source_system, source_id)
-JOIN message_bodies b ON b.source_id = coalesce(t.source_id, '') AND b.source_system = coalesce(t.source_system, '')
-     AND b.tenant = coalesce(t.tenant, '')""",
+FROM (SELECT coalesce(tenant, '') AS tenant, coalesce(system, '') AS system, coalesce(id, '') AS id
+      FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
+      AS t(tenant, system, id)) t
+CROSS JOIN LATERAL (
+    SELECT k.id FROM message_keys k
+    WHERE k.source_id = t.id AND k.source_system = t.system AND k.tenant = t.tenant
+    UNION ALL {_FORMER.format("t.id", "t.system", "t.tenant")} LIMIT 1
+) k
+JOIN message_bodies b ON b.id = k.id""",
 )
 
 RELEASE_EXCEPT = Statement(

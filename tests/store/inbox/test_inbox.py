@@ -137,6 +137,7 @@ class PostgresInboxTest(contract.InboxContract):
             "SELECT -n, 'default', 'RECEIVED', now(), now() FROM generate_series(1, 100) n"
         )
         await self.database.many("ANALYZE message_states; ANALYZE message_bodies")
+        await self.database.many("SELECT reset_empty_partitions('message_bodies')")  # as maintenance does
         for call, index in (
             ("inbox_claim('w', 50)", "message_states_claim"),
             ("inbox_claim('w', 50)", "message_states_order"),
@@ -145,7 +146,7 @@ class PostgresInboxTest(contract.InboxContract):
             ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_"),
             ("inbox_reschedule(310)", "message_states_claim"),
             ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '', 'f')", "message_states_pkey"),
-            ("inbox_get(1)", "message_bodies_pkey"),
+            ("inbox_get(1)", "message_bodies_first_pkey"),
         ):
             plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN EXECUTE {call}"))
             self.assertIn(index, plan, plan)

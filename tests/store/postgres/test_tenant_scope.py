@@ -49,6 +49,7 @@ USE_ALL_TENANTS = {
     "deliveries/lifecycle": "subscriptions that ended, of any tenant",
     "deliveries/reports": "the operator's health of all",
     "deliveries/websockets": "by the rids that `delivery_websocket_subscription` found within the tenant",
+    "inbox/message_partitions": "partitions of attempts hold those of all tenants",
     "inbox/retention": "rows past their retention, of any tenant",
     "inbox/statistics": "the operator's traces",
     "resources/consents": "decisions on access are made of all; rows say their tenant",
