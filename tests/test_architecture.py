@@ -43,7 +43,7 @@ MAY_IMPORT = {
 ROOT_PACKAGE = "app"
 
 LAYERS = {
-    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}],
+    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}],
     "console": [{"html", "masking", "people"}, {"content"}, {"serving"}, {"pages"}],
     "fhir": [
         {"model"},

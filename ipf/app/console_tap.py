@@ -26,7 +26,7 @@ class Options(usage.Options):
     longdesc = "All settings are environment variables; etc/ipf.env explains each."
 
 
-def makeService(options: Options) -> IService:
+def makeService(options: usage.Options) -> IService:
     """The service, not started.  An invalid setting ends the program with an error that names it."""
     end_at_once()
     try:

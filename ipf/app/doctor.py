@@ -27,6 +27,7 @@ from ipf.app.maps.installation import maps_folder
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.databases import has_row_security
 from ipf.config.environment import InvalidSetting, read
+from ipf.config.roles import CONSOLE
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
@@ -69,7 +70,7 @@ async def check_host(environ: Mapping[str, str], service_runs: bool, reactor: An
         return [Finding("settings", FAILED, f"{invalid}; the other checks depend on the settings")]
     found = [Finding("settings", WARNING, warning) for warning in warnings]
     found = found or [Finding("settings", OK, "every variable is valid")]
-    for check in CHECKS:
+    for check in CONSOLE_CHECKS if settings.running == (CONSOLE,) else CHECKS:
         found += await check(Host(settings, service_runs, reactor))
     return found
 
@@ -193,7 +194,13 @@ async def _identity(host: Host) -> list[Finding]:
     return [Finding("identity provider", OK, text)]
 
 
-CHECKS: tuple[Check, ...] = (_databases, _ports, _maps, _identity)
+async def _roles(host: Host) -> list[Finding]:
+    return [Finding("roles", OK, ", ".join(host.settings.running))]
+
+
+CHECKS: tuple[Check, ...] = (_roles, _databases, _ports, _maps, _identity)
+CONSOLE_CHECKS: tuple[Check, ...] = (_roles,)
+"""Of a process that runs the console alone: it uses no database and no map."""
 
 
 def main() -> None:

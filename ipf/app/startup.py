@@ -1,12 +1,17 @@
 """The start-up sequence of the service.  Each step builds one part from the parts that are already there.
 
+| part | module | holds |
+|---|---|---|
+| the process | `roles/process.py` | listeners, log output, systemd, health: once in a process |
+| a pair of databases | `roles/pair.py` | stores, maps, vendor profiles, the receive stage |
+| roles | `roles/receive.py`, `convert.py`, `fhir.py`, `deliver.py`, `admin.py` | what each starts on both |
+
 Every part that has to be stopped registers itself with the stack, which stops them in reverse order.  A step that fails
 ends the start: a bad setting, map or migration is reported before the first message is accepted.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,107 +19,87 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from ipf.app.listeners.audit import open_sender_audit
-from ipf.app.listeners.check import check_endpoints, check_folders
-from ipf.app.listeners.endpoints import Listeners, connection_limits, is_protected
-from ipf.app.listeners.hl7_http import open_hl7_http
-from ipf.app.listeners.http import HttpParts, open_http
-from ipf.app.listeners.mllp import MllpListeners, build_receiver
+from ipf.app.listeners.endpoints import is_protected
 from ipf.app.listeners.places import places
-from ipf.app.maps.installation import open_maps
-from ipf.app.maps.profiles import VendorProfiles
-from ipf.app.runtime.databases import open_databases
+from ipf.app.roles.api import open_api
+from ipf.app.roles.convert import start_converting
+from ipf.app.roles.deliver import start_delivering
+from ipf.app.roles.pair import Pair, open_pair
+from ipf.app.roles.process import Process, open_process
+from ipf.app.roles.receive import start_receiving
+from ipf.app.roles.upkeep import start_upkeep
 from ipf.app.runtime.free_memory import start_returning_memory
 from ipf.app.runtime.log_output import LogOutput
-from ipf.app.runtime.process import freeze_startup_objects, run_in_thread
-from ipf.app.runtime.stores import OpenedStores, open_stores
-from ipf.app.runtime.systemd import Systemd
+from ipf.app.runtime.process import freeze_startup_objects
 from ipf.app.runtime.watchdog import Watchdog
-from ipf.app.stages.audit_chain import start_audit_chain
-from ipf.app.stages.audit_feed import start_audit_feed
-from ipf.app.stages.converters import start_conversion
-from ipf.app.stages.files import WatchedFolders
-from ipf.app.stages.forwarding import start_forwarding
-from ipf.app.stages.maintenance import start_maintenance
-from ipf.app.stages.monitoring import start_monitoring
-from ipf.app.stages.notifications import start_notifications
-from ipf.app.stages.polling import start_polling
-from ipf.app.stages.recovery import start_recovery
-from ipf.app.stages.topic_failures import start_topic_failures
-from ipf.app.stages.validation import resource_checks
+from ipf.app.stages.processes import ConverterProcesses
 from ipf.config.brokers import missing_library
+from ipf.config.console import ConsoleSettings
+from ipf.config.roles import ADMIN, ALL, CONVERT, DELIVER, FHIR, MAPPING, POLL, RECEIVE
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.mapping.library.installation import MAPPING_CHANNEL
-from ipf.mapping.library.service import MappingAdminService
 from ipf.wire.tls import reload_all
 
 log = Logger(namespace="ipf.app.service")
 
-_CONNECTIONS = 8  # to each database
 
+async def start(
+    settings: Settings, console: ConsoleSettings | None, output: LogOutput, reactor: Any, stack: AsyncExitStack
+) -> None:
+    """Start the service; when this returns, it does what its roles ask for.  docs/operations.md lists these steps.
 
-async def start(settings: Settings, output: LogOutput, reactor: Any, stack: AsyncExitStack) -> None:
-    """Start the service; when this returns, it accepts messages.  docs/operations.md lists these steps.
-
-    Problem names the setting, map or database that keeps it from starting.
+    `console`: the settings of the role `console`.  Problem names the setting, map or database that keeps it from
+    starting.
     """
-    systemd = Systemd(os.environ)
     warn_about_security(settings)
-    check_folders(settings)
-    await check_endpoints(settings, reactor)
-    limits = connection_limits(settings)
+    process = await open_process(settings, output, reactor, stack)
+    pair = await open_pair(process, settings)
+    converters = await start_roles(process, pair)
+    if console is not None:
+        from ipf.app.console import start as start_console  # here: few processes have it
 
-    urls = await open_databases(settings, reactor, stack)
-    stores = await open_stores(settings, urls, "main", _CONNECTIONS, reactor, stack)
-    maps = await open_maps(settings, stores, reactor, stack)
+        await start_console(console, reactor, stack)
+    _reload_on_sighup(pair, reactor, stack)
+    await _ready(process, pair, converters)
 
-    await start_recovery(settings, stores, reactor, stack)
-    chain = await start_audit_chain(settings, stores, reactor, stack)
-    monitoring = start_monitoring(settings, stores, systemd, reactor, stack)
-    notify = start_notifications(settings, stores, reactor, stack)
-    start_topic_failures(settings, stores, reactor, stack, withdraws=True)
-    start_maintenance(settings, stores, chain, reactor, stack)
-    feed = start_audit_feed(settings, stores, reactor, stack)
-    converters = start_conversion(settings, urls, stores, maps, output, reactor, stack)
 
-    receiver = build_receiver(settings, stores, maps.installation, reactor)
-    listeners = Listeners(reactor)
-    refused = open_sender_audit(settings, stores, reactor, stack)
-    mllp = MllpListeners(settings, receiver, limits.mllp, listeners, reactor, refused)
-    profiles = VendorProfiles(maps.profiles, maps.installation, receiver, mllp.open, run_in_thread)
-    mapping = MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores))
-    forwarding = start_forwarding(settings, stores, reactor, stack)
-    polling = start_polling(settings, stores, profiles, reactor, stack)
-    files = WatchedFolders(settings, receiver)
-    parts = HttpParts(
-        stores, maps.installation, maps.folder, mapping, profiles, monitoring, notify, converters, receiver, listeners,
-        feed, polling, files, forwarding,
-    )  # fmt: skip
-    await open_http(settings, parts, limits.http, reactor, stack)
-    await mllp.open_all(stack)
-    files.start(reactor, stack)
-    await open_hl7_http(settings, receiver, limits.http, listeners, stack)
-    stack.push_async_callback(profiles.stop)
-    await profiles.start()
-    _reload_on_sighup(mapping, stores, reactor, stack)
+async def start_roles(process: Process, pair: Pair) -> ConverterProcesses | None:
+    """Start the roles of `IPF_ROLES`: first what works in the background, then the listeners."""
+    runs, converters = process.settings.runs, None
+    await start_upkeep(process, pair)
+    if runs(DELIVER):
+        start_delivering(process, pair)
+    if runs(CONVERT):
+        converters = start_converting(process, pair)
+    if runs(POLL):
+        pair.polling.start(process.reactor, process.stack)
+    await open_api(process, pair)  # the roles fhir, mapping and admin; health of every role
+    if runs(RECEIVE):
+        await start_receiving(process, pair)
+    return converters
 
+
+async def _ready(process: Process, pair: Pair, converters: ConverterProcesses | None) -> None:
+    """Tell systemd and the log when everything that was started works."""
+    systemd, listeners = process.systemd, process.listeners
     freeze_startup_objects()
-    start_returning_memory(reactor, stack)
+    start_returning_memory(process.reactor, process.stack)
     if converters is not None:
         await converters.started()
     systemd.ready()
-    Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, reactor).start()
-    stack.callback(systemd.stopping)
-    found = places(listeners.open_now, profiles.by_port())
-    log.info("event=started {places}", event="started", places=", ".join(found.values()), **found)
+    Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, process.reactor).start()
+    process.stack.callback(systemd.stopping)
+    found, roles = places(listeners.open_now, pair.profiles.by_port()), process.settings.running
+    shown = ", ".join(found.values()) if roles == ALL else f"roles {' '.join(roles)}: {', '.join(found.values())}"
+    log.info("event=started {places}", event="started", places=shown, roles=" ".join(roles), **found)
 
 
 def warn_about_security(settings: Settings) -> None:
     """Log the settings that leave something unprotected."""
-    if settings.admin_token is None:
+    if settings.admin_token is None and settings.runs(ADMIN):
         log.warn("IPF_ADMIN_AUTH_TOKEN is not set: the admin API requires no token")
-    if not settings.auth_enabled:
+    if not settings.auth_enabled and settings.runs(FHIR, MAPPING):
         log.warn("SUBSCRIPTION_SERVICE_AUTH_ENABLED is false: requests to /fhir are not authenticated")
     if not is_protected(settings):
         log.warn("without both tokens listeners bind loopback, unless an endpoint names an interface")
@@ -130,14 +115,14 @@ def warn_about_security(settings: Settings) -> None:
         log.warn("IPF_SECRET_KEY is not set: secrets in channel.header are stored without encryption")
 
 
-def _reload_on_sighup(mapping: MappingAdminService, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
+def _reload_on_sighup(pair: Pair, reactor: Any, stack: AsyncExitStack) -> None:
     """SIGHUP reloads the maps, as `POST /admin/mapping/reload` does, and the files of the TLS listeners."""
 
     async def reload() -> None:
         reload_all()
         try:
-            await mapping.reload()
-            stores.notifier.notify(MAPPING_CHANNEL)
+            await pair.mapping.reload()
+            pair.stores.notifier.notify(MAPPING_CHANNEL)
         except Problem as problem:
             log.error("event=mapping_not_loaded {reason}", reason=str(problem))
 

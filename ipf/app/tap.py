@@ -16,7 +16,9 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from ipf.app.runtime.signals import end_at_once
-from ipf.config.environment import InvalidSetting, read
+from ipf.config.console import ConsoleSettings
+from ipf.config.environment import InvalidSetting, read, read_rows
+from ipf.config.roles import CONSOLE
 from ipf.telemetry import metrics_directory
 
 
@@ -32,6 +34,9 @@ def makeService(options: Options) -> IService:
     end_at_once()
     try:
         settings, warnings = read(os.environ)
+        if settings.running == (CONSOLE,):
+            return _console_alone(options)
+        console = read_rows(ConsoleSettings, os.environ)[0] if settings.runs(CONSOLE) else None
     except InvalidSetting as invalid:
         sys.exit(f"ipf: {invalid}")
     try:
@@ -47,4 +52,11 @@ def makeService(options: Options) -> IService:
     parent: dict[str, Any] = options.parent or {}
     output = open_log_output(settings, bool(parent.get("nodaemon")), parent.get("logfile"))
     writer = LogWriter(output.stream, level_named(settings.log_level), human=output.human)
-    return Ipf(partial(start, settings, output), warnings, writer)
+    return Ipf(partial(start, settings, console, output), warnings, writer)
+
+
+def _console_alone(options: Options) -> IService:
+    """What `twistd ipf-ui` runs: a console needs no database."""
+    from ipf.app import console_tap
+
+    return console_tap.makeService(options)

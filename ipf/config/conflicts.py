@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from ipf.config.roles import CONVERT, DELIVER, FHIR, POLL, RECEIVE
 from ipf.config.settings import Settings
 
 _DEFAULT_TENANT = "default"
@@ -16,7 +17,8 @@ _DEFAULT_TENANT = "default"
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict."""
-    return chain(_databases(settings), _tokens(settings), _listeners(settings), _tenants(settings), _feed(settings))
+    checks = (_databases, _roles, _tokens, _listeners, _tenants, _feed)
+    return chain.from_iterable(check(settings) for check in checks)
 
 
 def _databases(settings: Settings) -> Iterator[str]:
@@ -25,6 +27,27 @@ def _databases(settings: Settings) -> Iterator[str]:
         yield f"{missing}: set both database URLs, or neither to use the embedded PostgreSQL"
     if settings.db_url is not None and settings.db_url == settings.fhir_db_url:
         yield "IPF_FHIR_DB_URL: must name another database than IPF_DB_URL"
+
+
+def _roles(settings: Settings) -> Iterator[str]:
+    """A process with roles but nothing to run, or whose work no process could go on with."""
+    if not settings.running:
+        off = "IPF_WORKER_ENABLED" if CONVERT in settings.roles else "IPF_POLLING_ENABLED"
+        yield f"IPF_ROLES: with {off}=false there is nothing to run"
+    if settings.db_url is not None or settings.fhir_db_url is not None:
+        return
+    named, needs = (
+        set(settings.roles),
+        "set IPF_DB_URL and IPF_FHIR_DB_URL: no other process uses an embedded PostgreSQL",
+    )
+    if named & {RECEIVE, POLL} and CONVERT not in named:
+        yield f"IPF_ROLES: {_first(named, RECEIVE, POLL)} without convert leaves messages to other processes; {needs}"
+    if (FHIR in named or (CONVERT in named and settings.fhir_url is None)) and DELIVER not in named:
+        yield f"IPF_ROLES: {_first(named, CONVERT, FHIR)} without deliver leaves events to other processes; {needs}"
+
+
+def _first(named: set[str], *roles: str) -> str:
+    return next(role for role in roles if role in named)
 
 
 def _tokens(settings: Settings) -> Iterator[str]:

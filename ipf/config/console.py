@@ -25,6 +25,9 @@ class ConsoleSettings:
     engine_url: str = variable(
         "IPF_UI_ENGINE_URL", http_url, "http://127.0.0.1:8090", "address of the engine that the console shows"
     )
+    fhir_url: str | None = variable(
+        "IPF_UI_FHIR_URL", http_url, None, "address of its FHIR listener (IPF_FHIR_LISTEN); unset: the engine's"
+    )
     base_url: str | None = variable(
         "IPF_UI_BASE_URL", http_url, None, "address of the console in a browser; unset: as the browser addressed it"
     )

@@ -72,17 +72,6 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
-def only(word: str, why: str) -> Callable[[str], str]:
-    """A parser of a setting that has one value in this version: it refuses all others."""
-
-    def parse(value: str) -> str:
-        if value.strip().lower() not in ("", word):
-            raise ValueError(f"expected {word}: {why}")
-        return word
-
-    return parse
-
-
 def channel_security(value: str) -> str:
     """strict, relaxed or permissive; anything else is strict, so that a typing error cannot weaken security."""
     word = value.strip().lower()

@@ -29,7 +29,6 @@ from ipf.config.parsers import (
     named,
     networks,
     one_of,
-    only,
     optional,
     origins,
     pairs,
@@ -40,6 +39,7 @@ from ipf.config.parsers import (
     time_zone,
     words,
 )
+from ipf.config.roles import RoleSettings
 from ipf.config.variables import Variable, variable
 
 __all__ = ["Listener", "Settings", "Variable", "variables"]
@@ -50,11 +50,8 @@ def _default_processes() -> int:
     return 0 if (os.cpu_count() or 1) < 2 else 1
 
 
-_NOT_YET = "this version does not offer it yet"
-
-
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings, AccessSettings, BrokerSettings):
+class Settings(AuditSettings, AccessSettings, BrokerSettings, RoleSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
     db_url: str | None = variable(
@@ -85,9 +82,6 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
     )
     forward_file: str | None = variable(
         "IPF_FORWARD_FILE", optional, None, "TOML file: systems that received messages are sent on to; unset: none"
-    )
-    polling_enabled: bool = variable(
-        "IPF_POLLING_ENABLED", boolean, True, "false: this process does not poll the sources of vendor profiles"
     )
     mllp_max_frame_bytes: int = variable(
         "IPF_MLLP_MAX_FRAME_BYTES",
@@ -128,7 +122,6 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
     inbox_timeout_seconds: float = variable(
         "IPF_INBOX_TIMEOUT_SECONDS", decimal(0.1), 10.0, "timeout of the store; the sender then receives AE"
     )
-    worker_enabled: bool = variable("IPF_WORKER_ENABLED", boolean, True, "false: receive only")
     worker_poll_ms: int = variable(
         "IPF_WORKER_POLL_MS", integer(10), 1000, "poll interval of idle workers; notified work starts at once"
     )
@@ -331,7 +324,6 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings):
         "mail server of email subscriptions, smtp://host or smtps://user:password@host?from=address; unset: not sent",
         secret=True,
     )
-    roles: str = variable("IPF_ROLES", only("engine,mapping,fhir", _NOT_YET), "engine,mapping,fhir", "parts to run")
     mapping_url: str | None = variable(
         "IPF_MAPPING_URL", http_url, None, "FHIR base of a remote mapping service; unset: map in this service"
     )

@@ -31,6 +31,7 @@ from tests.bench import (
     receive,
     search,
     security,
+    upgrade,
     websocket,
 )
 from tests.bench.report import heading
@@ -43,6 +44,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "notify": notify.notify,
     "catch-up": catch_up.catch_up,
     "websocket": websocket.websocket,
+    "upgrade": upgrade.upgrade,
     "flow": flow.throughput,
     "offered": flow.offered,
     "growth": flow.growth,

@@ -179,7 +179,12 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         ("IPF_BROKERS",),
     ),
     ("maybe", "expected smtp://host or smtps://user:password@host?from=address", ("IPF_SMTP_URL",)),
-    ("maybe", "expected engine,mapping,fhir: this version does not offer it yet", ("IPF_ROLES",)),
+    (
+        "maybe",
+        "expected one or more of all, engine, receive, convert, deliver, poll, admin, fhir, mapping, console, "
+        "not maybe",
+        ("IPF_ROLES",),
+    ),
     ("maybe", "expected a number from 0 to 2147483647 seconds", ("IPF_AUTH_SKEW_SECONDS",)),
     ("maybe", "expected labels such as R or https://hospital.example/labels|VIP", ("IPF_ACCESS_LABELS",)),
     (
@@ -197,6 +202,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 """A wrong value, its rule, and the settings that have the rule."""
 FREE = {
+    "IPF_FHIR_LISTEN",
     "IPF_DEIDENT_PROFILE",
     "IPF_DATA_DIR",
     "IPF_HTTP_LISTEN",

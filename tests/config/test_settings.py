@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 from ipf.config import environment, settings
 from ipf.config.environment import InvalidSetting
 from ipf.config.parsers import integer
+from ipf.config.roles import ALL, CONSOLE, CONVERT, ENGINE, FHIR, POLL, RECEIVE, ROLES
 from ipf.config.settings import Listener, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,10 @@ ACCEPTED = [
     ("IPF_BACKOFF_FACTOR", "1.5", "backoff_factor", 1.5),
     ("IPF_DLQ_LOG_LEVEL", "error", "dlq_log_level", "ERROR"),
     ("IPF_WORKER_ENABLED", "off", "worker_enabled", False),
+    ("IPF_ROLES", "engine,mapping,fhir", "roles", ALL),
+    ("IPF_ROLES", "ALL console", "roles", ROLES),
+    ("IPF_ROLES", "fhir engine", "roles", (*ENGINE, FHIR)),
+    ("IPF_ROLES", "console", "roles", (CONSOLE,)),
     ("IPF_PASSTHROUGH_TYPES", "", "passthrough_types", ()),
     ("IPF_PASSTHROUGH_TYPES", "ADT_A04, ADT_A08", "passthrough_types", ("ADT_A04", "ADT_A08")),
     ("IPF_ADMIN_AUTH_TOKEN", "", "admin_token", None),
@@ -53,6 +58,8 @@ REFUSED = [
     ("IPF_DLQ_LOG_LEVEL", "LOUD"),
     ("IPF_ORDERING", "hospital"),
     ("IPF_WORKER_ENABLED", "maybe"),
+    ("IPF_ROLES", "receive,engines"),
+    ("IPF_ROLES", ","),
     ("IPF_DEFAULT_ZONE", "Europe/Wien"),
     ("IPF_DEFAULT_ZONE", "../etc/passwd"),
     ("IPF_MLLP_LISTEN", "a=tcp:1 a=tcp:2"),
@@ -103,6 +110,26 @@ class SettingsTests(TestCase):
             for value in UNBOUNDED:
                 with self.assertRaisesRegex(InvalidSetting, f"^{name}: expected a (whole )?number from "):
                     environment.read({name: value})
+
+    def test_roles_that_other_processes_depend_on_need_a_shared_database(self) -> None:
+        urls = {"IPF_DB_URL": "postgresql:///ipf", "IPF_FHIR_DB_URL": "postgresql:///fhir"}
+        for roles in ("receive", "poll,admin", "convert", "receive,convert", "fhir"):
+            with self.assertRaisesRegex(InvalidSetting, "^IPF_ROLES: .* without .*IPF_DB_URL"):
+                environment.read({"IPF_ROLES": roles})
+            environment.read({"IPF_ROLES": roles} | urls)
+        for complete in ("engine", "fhir,deliver", "mapping", "admin", "console", "receive,convert,deliver"):
+            environment.read({"IPF_ROLES": complete})
+        environment.read({"IPF_ROLES": "receive,convert", "IPF_FHIR_URL": "http://hapi.example/fhir"})
+
+    def test_two_switches_take_roles_away(self) -> None:
+        settings, _ = environment.read({"IPF_WORKER_ENABLED": "false", "IPF_POLLING_ENABLED": "false"})
+        self.assertEqual(settings.running, tuple(role for role in ALL if role not in (CONVERT, POLL)))
+        self.assertTrue(settings.runs(CONVERT, RECEIVE))
+        self.assertFalse(settings.runs(CONVERT, POLL))
+        with self.assertRaisesRegex(
+            InvalidSetting, "^IPF_ROLES: with IPF_POLLING_ENABLED=false there is nothing to run"
+        ):
+            environment.read({"IPF_ROLES": "poll", "IPF_POLLING_ENABLED": "false"})
 
     def test_both_databases_or_none_and_not_the_same(self) -> None:
         url = "postgresql:///ipf"

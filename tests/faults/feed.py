@@ -31,11 +31,12 @@ def admission(control_id: str, patient: str, phone: str) -> bytes:
 
 
 class Answer(NamedTuple):
-    """One attempt to send a message: when it began and ended (`time.monotonic`), and its code or `lost`."""
+    """One attempt to send a message: when it began and ended (`time.monotonic`), its code or `lost`, its sender."""
 
     began: float
     ended: float
     code: str
+    sender: int = 0
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Feed:
             except (OSError, EOFError, TimeoutError):
                 code = "lost"
             self.codes[code] += 1
-            self.answers.append(Answer(began, time.monotonic(), code))
+            self.answers.append(Answer(began, time.monotonic(), code, sender))
             if code == "AA":
                 return
             await asyncio.sleep(0.05)

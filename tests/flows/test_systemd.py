@@ -7,59 +7,22 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from twisted.trial.unittest import TestCase
 
+from tests.activated import Activated, listening
 from tests.bench.flow import subscribe
 from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess, children_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, free_port
 
 QUEUE = "STATUS=0 messages in the queue"
-# As systemd does it: descriptors from 3 on, and the variables of the process that is then executed.
-EXEC = """
-import os, sys
-held = [os.dup(int(one)) for one in sys.argv[1].split(",")]
-for place, one in enumerate(held, 3):
-    os.dup2(one, place)
-    os.set_inheritable(place, True)
-os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(held)), "LISTEN_FDNAMES": "http:mllp"}
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-class Activated(ServiceProcess):
-    """The service on sockets that were opened before it.  `mllp_socket`: that of MLLP, which both processes have."""
-
-    mllp_socket: socket.socket
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._log = self.log_path.open("ab")
-        held = []
-        for port in (self.http_port, self.mllp_port):
-            listening = socket.socket()
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(("127.0.0.1", port))
-            listening.listen()
-            held.append(listening)
-        self.mllp_socket = held[1].dup()
-        numbers = [one.fileno() for one in held]
-        command = [sys.executable, "-c", EXEC, ",".join(map(str, numbers)), str(self.twistd)]
-        command += ["--nodaemon", "--pidfile=", "ipf"]
-        self._process = subprocess.Popen(
-            command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT, pass_fds=numbers
-        )
-        for one in held:
-            one.close()
 
 
 class SystemdTests(TestCase):
@@ -78,8 +41,12 @@ class SystemdTests(TestCase):
         asyncio.get_running_loop().add_reader(notified, lambda: sent.append(notified.recv(4096).decode()))
         collector, subscriber = Sink(), Sink()
         collector.keep_bodies = True
+        http_port, mllp_port = free_port(), free_port()
+        sockets = {"http": listening(http_port), "mllp": listening(mllp_port)}
+        self.addCleanup(lambda: [one.close() for one in sockets.values()])
         service = Activated(
             folder / "service",
+            sockets,
             IPF_HTTP_LISTEN="systemd:domain=INET:name=http",
             IPF_MLLP_LISTEN="lab=systemd:domain=INET:name=mllp",
             IPF_OTLP_URL=await collector.start(),
@@ -87,6 +54,7 @@ class SystemdTests(TestCase):
             WATCHDOG_USEC="1000000",
             OTEL_BSP_SCHEDULE_DELAY="200",
         )
+        service.http_port, service.mllp_port = http_port, mllp_port
         service.start()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -103,11 +71,10 @@ class SystemdTests(TestCase):
                 while "WATCHDOG=1" not in sent or not any(one.startswith(QUEUE) for one in sent):
                     await asyncio.sleep(0.05)
             await self.fed_while_the_database_hangs(service, sent)
-            await self.not_fed_without_a_listener(service, sent)
+            await self.not_fed_without_a_listener(service, sockets["mllp"], sent)
         finally:
             await asyncio.to_thread(service.stop)
             asyncio.get_running_loop().remove_reader(notified)
-            service.mllp_socket.close()
         said = [one for one in sent if not one.startswith(("STATUS=", "WATCHDOG="))]
         self.assertEqual(said, ["READY=1", "STOPPING=1"])
 
@@ -126,14 +93,14 @@ class SystemdTests(TestCase):
             for one in processes:
                 os.kill(one, signal.SIGCONT)
 
-    async def not_fed_without_a_listener(self, service: Activated, sent: list[str]) -> None:
+    async def not_fed_without_a_listener(self, service: Activated, mllp: socket.socket, sent: list[str]) -> None:
         """A listener that has stopped to listen is named in the log, and the watchdog is no longer notified."""
         marker = b'"event":"listener_unanswered","listener":"MLLP lab"'
 
         def times() -> int:
             return service.log_path.read_bytes().count(marker)
 
-        service.mllp_socket.shutdown(socket.SHUT_RDWR)
+        mllp.shutdown(socket.SHUT_RDWR)
         first = times() + 1
         async with asyncio.timeout(PATIENCE):
             while times() < first:

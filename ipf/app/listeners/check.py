@@ -20,8 +20,9 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
-from ipf.app.listeners.endpoints import HL7_HTTP, HTTP, METRICS, MLLP, bound, needs_token
+from ipf.app.listeners.endpoints import FHIR, HL7_HTTP, HTTP, METRICS, MLLP, bound, needs_token
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
+from ipf.config import roles
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.wire.tls import server_endpoint
@@ -30,12 +31,13 @@ _EXAMPLE = "tcp:2575 or tcp:2575:interface=0.0.0.0"
 
 
 def endpoints_of(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """The setting, the name and the endpoint string of each listener."""
+    """The setting, the name and the endpoint string of each listener that the roles of this process open."""
     yield HTTP, "HTTP", settings.http_listen
-    for one in settings.mllp_listen:
-        yield MLLP, f"MLLP {one.name}", one.endpoint
-    for one in settings.hl7_http_listen:
-        yield HL7_HTTP, f"HL7 over HTTP {one.name}", one.endpoint
+    if settings.fhir_listen is not None and settings.runs(roles.FHIR, roles.MAPPING):
+        yield FHIR, "FHIR", settings.fhir_listen
+    if settings.runs(roles.RECEIVE):
+        yield from ((MLLP, f"MLLP {one.name}", one.endpoint) for one in settings.mllp_listen)
+        yield from ((HL7_HTTP, f"HL7 over HTTP {one.name}", one.endpoint) for one in settings.hl7_http_listen)
     if settings.metrics_listen is not None:
         yield METRICS, "metrics", settings.metrics_listen
 
@@ -88,7 +90,8 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
 
 def check_folders(settings: Settings) -> None:
     """Problem VALUE for a folder that does not exist."""
-    sources = [("IPF_FILE_SOURCES", folder) for _, folder in settings.file_sources]
+    is_receiving = settings.runs(roles.RECEIVE)
+    sources = [("IPF_FILE_SOURCES", folder) for _, folder in settings.file_sources if is_receiving]
     for variable, folder in (("IPF_MAPS_DIR", settings.maps_dir), ("IPF_PACKAGE_DIR", settings.package_dir), *sources):
         if folder is not None and not Path(folder).is_dir():
             raise Problem(Category.VALUE, f"{folder} is not a folder", variable)

@@ -23,7 +23,7 @@ from ipf.wire.tls import server_endpoint
 log = Logger(namespace="ipf.app.listeners")
 
 HTTP, MLLP, METRICS = "IPF_HTTP_LISTEN", "IPF_MLLP_LISTEN", "IPF_METRICS_LISTEN"
-HL7_HTTP = "IPF_HL7_HTTP_LISTEN"
+HL7_HTTP, FHIR = "IPF_HL7_HTTP_LISTEN", "IPF_FHIR_LISTEN"
 _MAX_FILES = 65_536  # open files and sockets that the service asks for
 _SPARE_FILES = 512  # of these, for HTTP, PostgreSQL, maps and logs
 _TLS = ("ssl:", "mtls:")
@@ -45,7 +45,11 @@ def is_protected(settings: Settings) -> bool:
 def needs_token(settings: Settings, variable: str) -> bool:
     """Whether everything that the listener of this setting serves requires a token."""
     own = {METRICS: settings.metrics_token, HL7_HTTP: settings.hl7_http_token}
-    return own[variable] is not None if variable in own else is_protected(settings)
+    if variable in own:
+        return own[variable] is not None
+    if variable == FHIR:
+        return settings.auth_enabled
+    return is_protected(settings) or (variable == HTTP and bool(settings.fhir_listen and settings.admin_token))
 
 
 def bound(endpoint: str, is_protected: bool) -> str:

@@ -23,6 +23,7 @@ from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import run_in_thread
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
+from ipf.config.roles import ADMIN, CONVERT, MAPPING
 from ipf.config.settings import Settings
 from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
@@ -89,8 +90,9 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
     stack.callback(profiles.remove)
-    converts = settings.worker_enabled and settings.worker_processes == 0
-    loader = LibraryLoader(settings, profiles, compiled=converts, checked=not converts)
+    converts = settings.runs(CONVERT) and settings.worker_processes == 0
+    is_used = settings.runs(CONVERT, MAPPING, ADMIN)  # other roles only ask which message types have a map
+    loader = LibraryLoader(settings, profiles, compiled=converts, checked=is_used and not converts)
 
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)

@@ -46,15 +46,13 @@ class VendorProfiles:
         folder: ProfileFolder,
         installation: Installation,
         receiver: Receiver,
-        open_listener: OpenListener,
         run_in_thread: RunInThread,
     ) -> None:
         self._folder = folder
         self._installation = installation
         self._receiver = receiver
-        self._open_listener = open_listener
+        self._open_listener: OpenListener | None = None  # where this process receives
         self._run_in_thread = run_in_thread
-        self._started = False
         self._closers: dict[int, Close] = {}
         self._unopened: dict[int, str] = {}
         self._reload_lock = DeferredLock()
@@ -69,14 +67,14 @@ class VendorProfiles:
         vendors = self._installation.library.vendor_profiles
         return vendors if isinstance(vendors, ProfileRegistry) else None
 
-    async def start(self) -> None:
-        """Open the listeners that profiles name."""
-        self._started = True
+    async def start(self, open_listener: OpenListener) -> None:
+        """Open the listeners that profiles name, now and after each reload."""
+        self._open_listener = open_listener
         await self._update_listeners()
 
     async def stop(self) -> None:
         """Close the listeners of profiles."""
-        self._started = False
+        self._open_listener = None
         closers, self._closers = self._closers, {}
         for close in closers.values():
             await close()
@@ -226,15 +224,14 @@ class VendorProfiles:
 
     async def _update_listeners(self) -> None:
         """Open the ports that profiles name and nothing listens on; close those that no profile names any more."""
-        if not self._started:
-            return
         await self._port_lock.acquire()
         try:
-            await self._open_and_close()
+            if self._open_listener is not None:
+                await self._open_and_close(self._open_listener)
         finally:
             self._port_lock.release()
 
-    async def _open_and_close(self) -> None:
+    async def _open_and_close(self, open_listener: OpenListener) -> None:
         configured = set(self._folder.deployment.ports.values())
         named = {item.port for one in self._profiles() for item in one.manifest.ingest if item.port is not None}
         wanted = named - configured
@@ -244,7 +241,7 @@ class VendorProfiles:
         for port in sorted(wanted - set(self._closers)):
             name = listener_name(port)
             try:
-                self._closers[port] = await self._open_listener(Listener(name, name))
+                self._closers[port] = await open_listener(Listener(name, name))
             except Problem as problem:
                 self._unopened[port] = str(problem)
                 log.error(event_line("profile_port_closed", port=port, reason=str(problem)))

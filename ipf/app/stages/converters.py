@@ -1,4 +1,4 @@
-"""Conversion as the settings ask for it: in converter processes, in the main process, or not at all."""
+"""Conversion as the settings ask for it: in converter processes, or in the main process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ def start_conversion(
     stack: AsyncExitStack,
 ) -> ConverterProcesses | None:
     """Start to convert.  Returns the converter processes; None when there are none."""
-    if not settings.worker_enabled:
-        return None
     if settings.worker_processes == 0:
         installation, name = maps.installation, worker_name()
         start_conversion_stage(settings, stores, installation, name, SHARED_PROCESS, reactor, stack)

@@ -52,6 +52,12 @@ class Forwarding:
         self._running: dict[str, Deferred[None]] = {}
         self._has_begun = False
 
+    def start(self, reactor: Any, stack: AsyncExitStack) -> None:
+        """Send received messages on, from now on."""
+        if self.destinations:
+            stack.push_async_callback(self.stop)
+            run_periodically(TICK_SECONDS, self.tick, "forwarding", reactor, stack)
+
     async def tick(self) -> None:
         """Begin with each destination that is not being sent to.  At first: leases of killed processes end."""
         if not self._has_begun:
@@ -111,15 +117,10 @@ def forward_destinations(settings: Settings) -> tuple[Destination, ...]:
     return destinations
 
 
-def start_forwarding(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Forwarding:
-    """Send received messages on, from now on."""
+def open_forwarding(settings: Settings, stores: OpenedStores, reactor: Any) -> Forwarding:
+    """The destinations of the settings.  Messages are sent on once `start` is called."""
     from ipf.wire.client.mllp_client import MllpClient
 
-    destinations = forward_destinations(settings)
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     store = PostgresForwards(stores.inbox_database, reactor.seconds)
-    forwarding = Forwarding(store, destinations, partial(MllpClient, reactor), pause, reactor.seconds)
-    if destinations:
-        stack.push_async_callback(forwarding.stop)
-        run_periodically(TICK_SECONDS, forwarding.tick, "forwarding", reactor, stack)
-    return forwarding
+    return Forwarding(store, forward_destinations(settings), partial(MllpClient, reactor), pause, reactor.seconds)

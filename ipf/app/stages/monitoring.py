@@ -73,12 +73,32 @@ class Monitoring:
         return {status.value: count for status, count in (await self.statistics.queue()).items()}
 
 
-def start_monitoring(
-    settings: Settings, stores: OpenedStores, systemd: Systemd, reactor: Any, stack: AsyncExitStack
-) -> Monitoring:
-    """Start to measure queue, connections and reactor delay, and to count messages per hour."""
-    began = reactor.seconds()
-    statistics = PostgresMessageStatistics(stores.inbox_database, stores.fhir_database)
+def open_monitoring(stores: OpenedStores, uptime: Callable[[], float]) -> Monitoring:
+    """What the observability API and health read.  `uptime`: of the process, in seconds."""
+    return Monitoring(PostgresMessageStatistics(stores.inbox_database, stores.fhir_database), uptime)
+
+
+def start_measuring_process(process: str, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
+    """Start to measure what each process has of its own: the delay of its reactor, and its connections."""
+
+    async def measure() -> None:
+        _measure_pool("inbox", stores.inbox_database)
+        _measure_pool("fhir", stores.fhir_database)
+
+    gauges_from_zero()
+    run_periodically(GAUGES_SECONDS, measure, "measuring connections", reactor, stack)
+    _measure_reactor(process, reactor, stack)
+
+
+def start_measuring_databases(
+    settings: Settings,
+    stores: OpenedStores,
+    statistics: PostgresMessageStatistics,
+    systemd: Systemd,
+    reactor: Any,
+    stack: AsyncExitStack,
+) -> None:
+    """Start to measure what the databases hold, the same in every process, and to count messages per hour."""
     index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
     duty_cycle = DutyCycle(reactor.seconds, GAUGES_SHARE, GAUGES_LONGEST_SECONDS)
 
@@ -86,19 +106,15 @@ def start_monitoring(
         await _measure_queue(statistics, systemd)
         metrics.search_index_lag(await index.lag())
         metrics.identity_conflicts_open(await stores.conflicts.open_count())
-        _measure_pool("inbox", stores.inbox_database)
-        _measure_pool("fhir", stores.fhir_database)
+        metrics.active_subscriptions(await stores.deliveries.active())
 
     async def count() -> None:
         while await statistics.count_received():
             await deferLater(reactor, 0.05)
         metrics.silent_senders(await silent_senders(statistics, dict(settings.expected_intervals)))
 
-    gauges_from_zero()
     run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
     run_periodically(COUNT_SECONDS, count, "counting messages by hour", reactor, stack)
-    _measure_reactor("main", reactor, stack)
-    return Monitoring(statistics, lambda: reactor.seconds() - began)
 
 
 def gauges_from_zero() -> None:

@@ -40,36 +40,61 @@ _CHECKED_AT_START = 1000  # Subscriptions whose secrets are decrypted at start
 
 
 @dataclass(frozen=True, slots=True)
-class Notifications:
-    """What other parts use: the hub that websocket clients connect to, and the test of an endpoint."""
+class NotificationParts:
+    """What composes and sends notifications, shared by the roles of a process.  `authorization`: with bearer tokens."""
 
-    sockets: WebsocketNotifier
-    test: TestNotification
+    compose: Compose
+    authorization: Authorization | None
+    channels: Channels
+
+    @property
+    def authorization_filter(self) -> AuthorizationFilter | None:
+        """Which resources a subscriber may read; None: all."""
+        return None if self.authorization is None else self.authorization.authorization_filter
 
 
-def start_notifications(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Notifications:
-    """Start activation, delivery and websockets."""
+def open_notification_parts(
+    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+) -> NotificationParts:
+    """What composes and sends notifications; nothing is sent yet."""
     compose, authorization = _composer(settings, stores)
-    authorization_filter = authorization.authorization_filter if authorization is not None else None
-    channels = open_notification_channels(settings, stores, reactor, stack)
-    _start_activation(settings, stores, channels, compose, reactor, stack)
-    _start_delivery(settings, stores, channels, compose, authorization_filter, reactor, stack)
+    return NotificationParts(compose, authorization, open_notification_channels(settings, stores, reactor, stack))
+
+
+def start_delivery(
+    settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
+) -> None:
+    """Start to activate subscriptions, and to deliver their notifications over every channel but websockets."""
+    _start_activation(settings, stores, parts, reactor, stack)
+    _start_delivery(settings, stores, parts, reactor, stack)
+    Deferred.fromCoroutine(_check_secrets(settings, stores))
+
+
+def start_websockets(
+    settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
+) -> WebsocketNotifier:
+    """Start the hub that websocket clients of this process connect to."""
+    authorization = parts.authorization
     sockets = WebsocketNotifier(
         stores.deliveries,
         PostgresBindingTokens(stores.fhir_database),
-        compose,
+        parts.compose,
         stores.notifier,
         reactor,
         now,
         poll_seconds=settings.worker_poll_ms / 1000,
-        authorization_filter=authorization_filter,
+        authorization_filter=parts.authorization_filter,
         numbered_from=authorization.numbered_from if authorization is not None else None,
         audit=delivery_audit(id_suffixes()) if settings.audits_deliveries else None,
     )
     sockets.start()
     stack.push_async_callback(sockets.stop, settings.stop_seconds)
-    Deferred.fromCoroutine(_check_secrets(settings, stores))
-    return Notifications(sockets, TestNotification(stores.deliveries, channels, compose, now))
+    return sockets
+
+
+def endpoint_test(stores: OpenedStores, parts: NotificationParts) -> TestNotification:
+    """The test of an endpoint that operators ask for."""
+    return TestNotification(stores.deliveries, parts.channels, parts.compose, now)
 
 
 def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Authorization | None]:
@@ -94,7 +119,7 @@ def open_notification_channels(
 
 
 def _start_activation(
-    settings: Settings, stores: OpenedStores, channels: Channels, compose: Compose, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
 ) -> None:
     async def unserved() -> list[tuple[str, str, str]]:
         """Subscriptions that lost their topic, also through changes of other processes."""
@@ -104,8 +129,8 @@ def _start_activation(
     activate = Activate(
         stores.deliveries,
         _status_setter(settings, stores, origins(Trigger.ACTIVATED)),
-        channels,
-        compose,
+        parts.channels,
+        parts.compose,
         now,
         _status_setter(settings, stores, FIRING),
         unserved,
@@ -118,18 +143,12 @@ def _start_activation(
 
 
 def _start_delivery(
-    settings: Settings,
-    stores: OpenedStores,
-    channels: Channels,
-    compose: Compose,
-    authorization_filter: AuthorizationFilter | None,
-    reactor: Any,
-    stack: AsyncExitStack,
+    settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
 ) -> None:
     deliver = Deliver(
         stores.deliveries,
-        channels,
-        compose,
+        parts.channels,
+        parts.compose,
         _status_setter(settings, stores, origins(Trigger.EXHAUSTED)),
         stores.notifier,
         reactor,
@@ -139,7 +158,7 @@ def _start_delivery(
         poll_seconds=settings.worker_poll_ms / 1000,
         lease_seconds=settings.delivery_timeout_ms / 1000 + 5,
         in_flight=settings.delivery_in_flight,
-        authorization_filter=authorization_filter,
+        authorization_filter=parts.authorization_filter,
         audit=delivery_audit(id_suffixes()) if settings.audits_deliveries else None,
     )
     deliver.start()

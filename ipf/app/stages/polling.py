@@ -59,6 +59,11 @@ class Polling:
         """The feeds of the profiles in use: `profile/item/feed`."""
         return {f"{one.profile}/{one.id}/{feed.id}": one for one in self._sources() for feed in one.feeds}
 
+    def start(self, reactor: Any, stack: AsyncExitStack) -> None:
+        """Poll from now on."""
+        stack.push_async_callback(self.stop)
+        run_periodically(TICK_SECONDS, self.tick, "polling", reactor, stack)
+
     async def tick(self) -> None:
         """Begin with each source that is not being polled.  At first: leases of processes that were killed end."""
         if not self._has_begun:
@@ -140,10 +145,10 @@ class _Metrics:
         metrics.message_received(source.source_system, source_protocol=source.protocol, count=count)
 
 
-def start_polling(
+def open_polling(
     settings: Settings, stores: OpenedStores, profiles: VendorProfiles, reactor: Any, stack: AsyncExitStack
 ) -> Polling:
-    """Poll the sources of the profiles in use, from now on."""
+    """The sources of the profiles in use.  They are polled once `start` is called."""
     clients = _Clients(reactor)
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     feeds = PostgresFeeds(stores.inbox_database, stores.inbox)
@@ -151,10 +156,5 @@ def start_polling(
         feeds, stores.inbox, worker_name(), now, pause, new_correlation_id, run_in_thread,
         lambda: stores.notifier.notify("inbox"), _Metrics(), settings.ordering,
     )  # fmt: skip
-    poller = Poller(parts, clients.of)
-    polling = Polling(poller, profiles.polled, feeds, reactor.seconds)
     stack.push_async_callback(clients.close)
-    stack.push_async_callback(polling.stop)
-    if settings.polling_enabled:
-        run_periodically(TICK_SECONDS, polling.tick, "polling", reactor, stack)
-    return polling
+    return Polling(Poller(parts, clients.of), profiles.polled, feeds, reactor.seconds)

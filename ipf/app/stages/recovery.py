@@ -12,7 +12,6 @@ from ipf.app.runtime.stores import OpenedStores, conversion_backoff
 from ipf.config.settings import Settings
 from ipf.pipeline.convert.log_lines import report_recovery
 from ipf.ports import StaleRecovery
-from ipf.telemetry import metrics
 from ipf.telemetry.conversion_metrics import ConversionMetrics
 from ipf.telemetry.logs import level_named
 
@@ -26,7 +25,6 @@ async def start_recovery(settings: Settings, stores: OpenedStores, reactor: Any,
 
     async def recover() -> None:
         await _recover_stale(settings, stores)
-        metrics.active_subscriptions(await stores.deliveries.active())
 
     interval = min(_LONGEST_INTERVAL_SECONDS, settings.worker_stale_seconds / 2)
     run_periodically(interval, recover, "stale recovery", reactor, stack)

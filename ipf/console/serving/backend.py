@@ -39,11 +39,22 @@ _Outcome = tuple[Any, BackendDown | BackendRefused | None]
 
 
 class Backend:
-    """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock."""
+    """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock.
 
-    def __init__(self, service: RemoteService, url: str, token: str | None, now: Callable[[], float]) -> None:
+    `fhir_url`: address of its FHIR listener; None: it is the same.
+    """
+
+    def __init__(
+        self,
+        service: RemoteService,
+        url: str,
+        token: str | None,
+        now: Callable[[], float],
+        fhir_url: str | None = None,
+    ) -> None:
         self._service = service
         self._url = url.rstrip("/")
+        self._fhir_url = self._url if fhir_url is None else fhir_url.rstrip("/")
         self._token = token
         self._now = now
         self._shared: dict[str, tuple[float, Deferred[_Outcome]]] = {}
@@ -89,7 +100,7 @@ class Backend:
         """GET from `/fhir` with a person's access token, or POST a body; the decoded body of the answer."""
         headers, target = (
             {"Accept": "application/fhir+json"},
-            f"{root}{path}" + (f"?{urlencode(query)}" if query else ""),
+            f"{self._fhir_url}{root}{path}" + (f"?{urlencode(query)}" if query else ""),
         )
         if access_token:
             headers["Authorization"] = f"Bearer {access_token}"
@@ -117,11 +128,11 @@ class Backend:
             headers["Content-Type"] = content_type
         given = {name: value for name, value in (parameters or {}).items() if value not in (None, "")}
         query = f"?{urlencode(given)}" if given else ""
-        return await self._request(method, f"{path}{query}", body, headers)
+        return await self._request(method, f"{self._url}{path}{query}", body, headers)
 
-    async def _request(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+    async def _request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         try:
-            return await self._service.request(method, f"{self._url}{target}", body, headers)
+            return await self._service.request(method, url, body, headers)
         except Problem as problem:
             raise BackendDown(problem.text) from None
 

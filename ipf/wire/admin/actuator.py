@@ -10,7 +10,7 @@ Mount `resource` at `/actuator`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,17 +47,29 @@ class Component:
 
 
 class Health:
-    """The checks of one service, run at each request."""
+    """The checks of one process, run at each request.  `roles`: what it runs, shown with them."""
 
-    def __init__(self, components: Mapping[str, Component], clock: IReactorTime, limit_seconds: float = 2.0) -> None:
-        self._components = components
+    def __init__(
+        self,
+        components: Mapping[str, Component],
+        clock: IReactorTime,
+        limit_seconds: float = 2.0,
+        roles: Sequence[str] = (),
+    ) -> None:
+        self._components = dict(components)
+        self._roles = list(roles)
         self._clock = clock
         self._limit_seconds = limit_seconds
+
+    def add(self, name: str, component: Component) -> None:
+        """Check this component from now on."""
+        self._components[name] = component
 
     async def health(self) -> Answer:
         """All components with their states."""
         states = await self._run_checks(self._components)
-        return _answer({"status": self._status(states), "components": states})
+        roles = {"roles": self._roles} if self._roles else {}
+        return _answer({"status": self._status(states), **roles, "components": states})
 
     async def states(self) -> Mapping[str, Mapping[str, Any]]:
         """`{status, details}` of every component."""

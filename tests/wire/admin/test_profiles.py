@@ -66,7 +66,7 @@ class ProfilesCase(TestCase):
         await self.installation.start()
         inbox, clock, self.events = MemoryInbox(), Clock(), list[str]()
         self.receiver = Receiver(inbox, GroupCommit(inbox, clock), clock, now=now, new_correlation_id=str)
-        self.profiles = VendorProfiles(self.folder, self.installation, self.receiver, self.open_listener, at_once)
+        self.profiles = VendorProfiles(self.folder, self.installation, self.receiver, at_once)
         self.notifier, self.notified = MemoryNotifier(), [0]
         self.notifier.subscribe("mapping", lambda: self.notified.append(1))
         access = AdminAccess("s3cret", "look")
@@ -177,7 +177,7 @@ class ProfilesTest(ProfilesCase):
     async def test_reload(self) -> None:
         """A valid profile is in use, with its port; an invalid one is skipped and does not replace it."""
         events, receiver = self.events, self.receiver
-        await self.profiles.start()
+        await self.profiles.start(self.open_listener)
         self.assertIsNone(receiver.apply_profile)
         self.install("a.tar.gz", small("a"))
         self.install("b.tar.gz", small("b", port=2601) | {"tests/a04.error": "x"})

@@ -1,0 +1,174 @@
+"""Role `admin`: the admin API, with the observability API mounted in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from twisted.web.resource import IResource
+
+from ipf import __version__
+from ipf.app.listeners.audit import AuditObservers
+from ipf.app.listeners.erasure import erasure_admin
+from ipf.app.listeners.identity import identity_admin
+from ipf.app.listeners.patient_merges import patient_merge_admin
+from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
+from ipf.app.roles.pair import Pair
+from ipf.app.roles.process import Process
+from ipf.app.runtime.process import now, run_in_thread
+from ipf.app.runtime.stores import OpenedStores, system_drafts
+from ipf.app.stages.maintenance import message_pruner, retention_policy
+from ipf.app.stages.notifications import endpoint_test
+from ipf.app.stages.validation import resource_checks
+from ipf.config.settings import Settings
+from ipf.mapping.library.service import as_claimed
+from ipf.mapping.library.workbench import Workbench
+from ipf.pipeline.deliver.handshake import TestNotification
+from ipf.pipeline.maintenance.retention import would_remove
+from ipf.pipeline.receive.receive import MllpListener, Receiver
+from ipf.ports import SYSTEM, EffectsStore
+from ipf.ports.sources import OTHER
+from ipf.rest.operations.replay_preview import ReplayPreviewer
+from ipf.rest.operations.subscription_status import set_status
+from ipf.rest.write.repository import Repository
+from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.audit.chain import PostgresAuditChain
+from ipf.store.inbox.message_admin import PostgresMessageAdmin
+from ipf.store.inbox.remote_effects import PostgresRemoteEffects
+from ipf.store.inbox.unread_fields import PostgresUnreadFields
+from ipf.store.resources.effects import PostgresEffects
+from ipf.wire.admin import app as admin
+from ipf.wire.admin import audit as admin_audit
+from ipf.wire.admin import audit_export, audit_views
+from ipf.wire.admin import destinations as admin_destinations
+from ipf.wire.admin import ingest as admin_ingest
+from ipf.wire.admin import profiles as admin_profiles
+from ipf.wire.admin import retention as admin_retention
+from ipf.wire.admin import sources as admin_sources
+from ipf.wire.admin import unread as admin_unread
+from ipf.wire.admin import workbench as admin_workbench
+from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.klein_app import Routes
+from ipf.wire.admin.routes import Operations
+from ipf.wire.admin.subscriptions import SubscriptionAdmin
+from ipf.wire.client.remote_service import RemoteService
+from ipf.wire.client.remote_subscriptions import RemoteSubscriptions
+from ipf.wire.observe import app as observe_http
+from ipf.wire.observe.observe import Facts, Observe
+
+
+def admin_mounts(
+    process: Process, pair: Pair, repository: Repository, access: AdminAccess, audit: AuditObservers
+) -> dict[str, IResource]:
+    """`/admin`."""
+    settings, stores = pair.settings, pair.stores
+    facts = Facts(
+        __version__, _toggles(settings), pair.monitoring.uptime, dict(settings.expected_intervals), _kinds(settings)
+    )
+    observe = Observe(pair.monitoring.statistics, process.health, facts, now)
+    pruner, policy = message_pruner(settings, stores), retention_policy(settings)
+    merges = patient_merge_admin(repository, stores.notifier, _actor(settings), audit.requests, audit.drafts)
+    routes: list[Routes] = [
+        admin_audit.routes(PostgresAuditStore(stores.fhir_database)),
+        audit_views.routes(),
+        audit_export.routes(PostgresAuditChain(stores.fhir_database), now),
+        admin_profiles.routes(pair.profiles, stores.notifier),
+        _operations(pair, process.reactor),
+        admin_ingest.routes(partial(_receive, pair.receiver), stores.inbox),
+        admin_workbench.routes(_workbench(pair), stores.notifier),
+        admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
+        admin_destinations.routes(pair.forwarding.store, lambda: {one.name for one in pair.forwarding.destinations}),
+        admin_sources.routes(pair.polling.feeds, lambda: pair.polling.names),
+        admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
+        identity_admin(stores, merges.merge, _actor(settings)),
+        merges,
+        erasure_admin(settings, stores, _actor(settings)),
+        observe_http.routes(observe, access.check, __version__, audit.admin),
+    ]
+    served = admin.resource(
+        stores.inbox,
+        stores.notifier,
+        access,
+        stores.codes,
+        pair.mapping,
+        _subscription_admin(settings, stores, endpoint_test(stores, pair.notifications), process.reactor),
+        more=routes,
+        audit=audit.admin,
+    )
+    return {"admin": served}
+
+
+async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> bytes | None:
+    """A message that an operator sends, received as by a listener of this name."""
+    return await receiver.receive(raw, MllpListener("admin", tenant=tenant, tells_all=True, protocol=OTHER), peer)
+
+
+def _workbench(pair: Pair) -> Workbench:
+    """Trials of maps on the maps in use, with the validation of their results."""
+    checks = resource_checks(pair.settings, pair.stores)
+    return Workbench(pair.maps.installation, pair.stores.inbox, run_in_thread, now, pair.maps.folder, checks)
+
+
+def _kinds(settings: Settings) -> dict[str, str]:
+    """What the listeners are whose messages came neither over MLLP nor by polling."""
+    kinds = {one.name: "http" for one in settings.hl7_http_listen} | {name: "file" for name, _ in settings.file_sources}
+    return kinds | {"admin": "operator"}
+
+
+def _toggles(settings: Settings) -> dict[str, Any]:
+    """Modes that the observability API shows."""
+    return {
+        "auth_enabled": bool(settings.auth_enabled),
+        "validation_mode": settings.validation_mode,
+        "channel_security_mode": settings.channel_security,
+        "multitenancy_mode": str(settings.multitenancy),
+    }
+
+
+def _operations(pair: Pair, reactor: Any) -> Operations:
+    """Effects, replay, jobs, rejects and settings of the admin API."""
+    settings, stores, installation = pair.settings, pair.stores, pair.maps.installation
+    preview = ReplayPreviewer(
+        stores.inbox,
+        build_mapper(settings, installation, reactor),
+        stores.fhir,
+        stores.matcher,
+        now,
+        settings.passthrough_types,
+        as_claimed,
+        ProfileLookup(installation, now).is_mapped,
+    )
+    given = frozenset(name for name, value in os.environ.items() if value.strip())
+    messages = PostgresMessageAdmin(stores.inbox_database)
+    effects: EffectsStore = PostgresEffects(stores.fhir_database)
+    if settings.fhir_url is not None:
+        effects = PostgresRemoteEffects(stores.inbox_database)
+    return Operations(stores.inbox, stores.codes, messages, effects, preview, settings, given, __version__)
+
+
+def _subscription_admin(
+    settings: Settings, stores: OpenedStores, test: TestNotification, reactor: Any
+) -> SubscriptionAdmin:
+    """Subscriptions in the admin API: those of the FHIR server elsewhere, where there is one."""
+    if settings.fhir_url is not None:
+        remote = RemoteService(
+            reactor, settings.fhir_timeout_ms / 1000, "the FHIR server", service_credentials(settings)
+        )
+        there = RemoteSubscriptions(remote, settings.fhir_url)
+        return SubscriptionAdmin(there, there.change_status, stores.notifier, there.test, _actor(settings))
+    drafts = system_drafts(settings)
+
+    async def change(tenant: str, id: str, status: str, error: str | None, correlation_id: str, who: str) -> object:
+        return await set_status(
+            tenant, id, status, error, stores.fhir, stores.matcher, now, correlation_id=correlation_id, draft=drafts,
+            caller=replace(SYSTEM, subject=who),
+        )  # fmt: skip
+
+    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, test, _actor(settings))
+
+
+def _actor(settings: Settings) -> str:
+    """The author of changes through the admin API where the caller names no person."""
+    return "admin token" if settings.admin_token else "anonymous"

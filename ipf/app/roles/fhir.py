@@ -1,0 +1,127 @@
+"""Roles `fhir` and `mapping`: the FHIR API with websockets, and `StructureMap/$transform` for other systems."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from twisted.web.resource import IResource
+
+from ipf import __version__
+from ipf.app.listeners.access import Access
+from ipf.app.listeners.audit import AuditObservers
+from ipf.app.maps.packages import load_packages
+from ipf.app.roles.pair import Pair
+from ipf.app.roles.process import Process
+from ipf.app.runtime.process import now, run_in_thread
+from ipf.app.runtime.stores import NotifierRouter, OpenedStores
+from ipf.app.stages.maintenance import deidentification
+from ipf.app.stages.notifications import start_websockets
+from ipf.config.settings import Settings
+from ipf.pipeline.tracing import traced_handler
+from ipf.ports import Answer, Handler, Request
+from ipf.rest.audit.audit_store import AuditedStore
+from ipf.rest.http.exchange import Observe as Observer
+from ipf.rest.http.outcome import refuse
+from ipf.rest.operations.mapping_service import mapping_handler
+from ipf.rest.operations.terminology import TenantTerminology
+from ipf.rest.router import handler
+from ipf.rest.write.conformance import DEFINITIONS, Conformance
+from ipf.rest.write.integrity import Integrity
+from ipf.rest.write.repository import Repository
+from ipf.security.access import installed
+from ipf.security.vault import Vault
+from ipf.store.audit.audit import PostgresAuditStore
+from ipf.store.deliveries.bindings import PostgresBindingTokens
+from ipf.store.resources.exports import PostgresExports
+from ipf.store.resources.history import PostgresHistories
+from ipf.store.resources.integrity import PostgresReferrers
+from ipf.store.resources.reindex import PostgresReindexQueue
+from ipf.subscriptions.policy import ChannelPolicy
+from ipf.telemetry import access_metrics
+from ipf.wire.channels import websocket_resource
+from ipf.wire.http.app import resource as klein_resource
+
+
+def fhir_mounts(
+    process: Process, pair: Pair, repository: Repository, access: Access, audit: AuditObservers
+) -> dict[str, IResource]:
+    """`/fhir` and `/websocket`; its hub is started."""
+    sockets = start_websockets(pair.settings, pair.stores, pair.notifications, process.reactor, process.stack)
+    return {
+        "fhir": klein_resource(_fhir(repository, pair.stores, access, audit), refuse),
+        "websocket": websocket_resource.resource(sockets, process.reactor, access.authenticate, audit.bindings),
+    }
+
+
+def mapping_mounts(pair: Pair, access: Access, audit: AuditObservers) -> dict[str, IResource]:
+    """`/mapping`."""
+    transform = mapping_handler(
+        pair.maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests
+    )
+    return {"mapping": klein_resource(transform, refuse)}
+
+
+def _fhir(repository: Repository, stores: OpenedStores, access: Access, audit: AuditObservers) -> Handler:
+    """The handler of FHIR requests."""
+    fhir = handler(repository, access.identify, _counting_break_glass(audit.requests), audit.drafts)
+    if stores.spans is not None:
+        fhir = traced_handler(fhir, stores.spans)
+    return _notifying(fhir, stores.notifier)
+
+
+def _counting_break_glass(observe: Observer | None) -> Observer | None:
+    """`observe`, and the count of requests that lift labels and Consents, where these may limit."""
+    if installed() is None:
+        return observe
+
+    def note(request: Request, answer: Answer, began: float) -> None:
+        if request.caller.break_glass:
+            access_metrics.break_glass_used()
+        if observe is not None:
+            observe(request, answer, began)
+
+    return note
+
+
+def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
+    """Notify activation and delivery after each request that may have written."""
+
+    async def handle_and_notify(request: Request) -> Answer:
+        answer = await handle(request)
+        if request.method not in ("GET", "HEAD") and answer.status < 300:
+            notifier.notify("subscription")
+            notifier.notify("delivery")
+        return answer
+
+    return handle_and_notify
+
+
+def open_repository(settings: Settings, stores: OpenedStores, access: Access) -> Repository:
+    """The parts of the FHIR server."""
+    referrers = PostgresReferrers(stores.fhir_database)
+    integrity = Integrity(stores.fhir, referrers)
+    load = partial(load_packages, settings, DEFINITIONS)
+    conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread)
+    return Repository(
+        AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database), settings.base_url),
+        stores.matcher,
+        now,
+        PostgresHistories(stores.fhir_database),
+        ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers),
+        software_version=__version__,
+        smart=None if access.keys is None else access.keys.smart,
+        conformance=conformance,
+        terminology=TenantTerminology(conformance, run_in_thread),
+        strict_search=settings.search_handling == "strict",
+        max_bundle_entries=settings.max_bundle_entries,
+        vault=Vault(settings.secret_key),
+        deliveries=stores.deliveries,
+        bindings=PostgresBindingTokens(stores.fhir_database),
+        exports=PostgresExports(stores.fhir_database),
+        reindex=PostgresReindexQueue(stores.fhir_database),
+        export_hours=settings.export_hours,
+        deident=deidentification(settings),
+        integrity=integrity if settings.referential_integrity else None,
+        referrers=referrers,
+        run_in_thread=run_in_thread,
+    )
