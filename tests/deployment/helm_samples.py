@@ -46,6 +46,7 @@ EVERYTHING: dict[str, Any] = LISTENERS | {
         "tolerations": [{"key": "hl7", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}},
     },
+    "fhir": {"port": 8444, "tls": {"secretName": "fhir-tls"}},
     "metrics": {"port": 9464, "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "services": {
         "senders": {"type": "LoadBalancer", "annotations": {"g": "h"}, "loadBalancerSourceRanges": ["10.0.0.0/8"]},

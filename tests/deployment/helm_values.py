@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ipf.config import roles
 from ipf.config.console import ConsoleSettings, console_variables
 from ipf.config.settings import Settings, variables
 
@@ -43,19 +44,18 @@ CONTRACT = {
 OF_THE_CHART = {
     "IPF_DATA_DIR": "engine.dataSize",
     "IPF_HTTP_LISTEN": "http",
+    "IPF_FHIR_LISTEN": "fhir.port",
     "IPF_MLLP_LISTEN": "mllp.listeners",
     "IPF_HL7_HTTP_LISTEN": "hl7Http.listeners",
     "IPF_METRICS_LISTEN": "metrics.port",
     "IPF_UI_LISTEN": "console.port",
     "IPF_UI_ENGINE_URL": "http",
+    "IPF_UI_FHIR_URL": "fhir.port",
     "IPF_UI_DATA_DIR": "console.dataClaim",
 }
 """Variables that templates make out of other values."""
 COMPUTED = {"IPF_BASE_URL": "unset: the Service of HTTP clients", "IPF_WORKER_PROCESSES": "unset: as ipf chooses"}
 """Variables whose default is not a constant of the table, and what holds instead."""
-
-ROLES = ("receive", "convert", "deliver", "poll", "fhir", "mapping", "admin")
-"""What `roleGroups` may run.  The console has a Deployment of its own."""
 
 _TEXT, _OBJECT = {"type": "string"}, {"type": "object"}
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
@@ -70,7 +70,7 @@ _LISTENERS = {
                 "type": "string",
                 "pattern": "^[a-z](-?[a-z0-9])*$",
                 "maxLength": 15,
-                "not": {"enum": ["http", "metrics"]},
+                "not": {"enum": ["http", "fhir", "metrics"]},
             },
             "port": _PORT,
             "tls": {
@@ -91,6 +91,7 @@ STRICTER = {
     "hl7Http.listeners": _LISTENERS,
     "http.port": _PORT,
     "console.port": _PORT,
+    "fhir.port": _PORT | {"minimum": 0},
     "metrics.port": _PORT | {"minimum": 0},
     "services.senders.type": _SERVICE,
     "services.http.type": _SERVICE,
@@ -111,6 +112,8 @@ def homes() -> dict[str, str]:
 
 def default_of(value: Any) -> Any:
     """A default as a value of YAML: text, number, boolean, or None for a variable that is unset."""
+    if value == roles.ALL:
+        return "all"
     if isinstance(value, (tuple, frozenset)):
         return ",".join(sorted(value) if isinstance(value, frozenset) else value) or None
     if isinstance(value, float) and value.is_integer():
@@ -190,13 +193,13 @@ def schema_of(value: Any, path: str, types: dict[str, type]) -> dict[str, Any]:
 
 
 def _role_groups(engine: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `roleGroups`: keys of `engine`, roles, settings."""
-    roles = {"type": "array", "items": {"enum": list(ROLES)}, "minItems": 1, "uniqueItems": True}
+    """The schema of `roleGroups`: keys of `engine`, roles, settings.  The console has a Deployment of its own."""
+    several = {"type": "array", "items": {"enum": list(roles.ALL)}, "minItems": 1, "uniqueItems": True}
     group = {
         "type": "object",
         "required": ["roles"],
         "additionalProperties": False,
-        "properties": engine["properties"] | {"roles": roles, "settings": {"$ref": "#/properties/settings"}},
+        "properties": engine["properties"] | {"roles": several, "settings": {"$ref": "#/properties/settings"}},
     }
     names = {"pattern": "^[a-z](-?[a-z0-9])*$", "maxLength": 12, "not": {"const": "console"}}
     return {"type": "object", "propertyNames": names, "additionalProperties": group}
@@ -220,11 +223,13 @@ def first_part() -> str:
 
 
 def contract_template() -> str:
-    """The template with the contract's keys."""
+    """The template with the contract's keys, and the roles."""
     rows = "".join(f"{name}: {{{{ toJson .Values.{key} }}}}\n" for name, key in CONTRACT.items())
     return (
         "{{- /* Written by bin/helm-values: the variables that keys of the contract set. */ -}}\n"
-        f'{{{{- define "ipf.contract" -}}}}\n{rows}{{{{- end }}}}\n'
+        f'{{{{- define "ipf.contract" -}}}}\n{rows}{{{{- end }}}}\n\n'
+        "{{- /* The roles of the default. */ -}}\n"
+        f'{{{{- define "ipf.roles" -}}}}\n{json.dumps(roles.ALL)}\n{{{{- end }}}}\n'
     )
 
 

@@ -95,7 +95,7 @@ class HelmNetworkTests(HelmTestCase):
         self.assertEqual(closed.one("NetworkPolicy", CONSOLE)["spec"]["ingress"], [])
         policy = EVERYTHING["networkPolicy"]
         http, senders, metrics = Rendered(EVERYTHING).one("NetworkPolicy")["spec"]["ingress"]
-        self.assertEqual((http["from"][1:], http["ports"]), (policy["http"], [{"port": 8443}]))
+        self.assertEqual((http["from"][1:], http["ports"]), (policy["http"], [{"port": 8443}, {"port": 8444}]))
         self.assertEqual(senders["from"], policy["senders"])
         self.assertEqual([one["port"] for one in senders["ports"]], [2576, 2577, 2580])
         self.assertEqual((metrics["from"], metrics["ports"]), (policy["metrics"], [{"port": 9464}]))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.deployment.helm import NAME, HelmError, HelmTestCase, Rendered, helm, with_databases
+from ipf.config import roles
+from ipf.config.environment import read
+from tests.deployment.helm import DATABASES, NAME, HelmError, HelmTestCase, Rendered, helm, with_databases
 from tests.deployment.helm_samples import EVERYTHING, GROUPS, chosen, merged
-from tests.deployment.helm_values import CHART, ROLES
+from tests.deployment.helm_values import CHART
 
 NAMES = {f"{NAME}-{group}" for group in GROUPS}
 
@@ -32,6 +34,10 @@ class HelmRoleGroupTests(HelmTestCase):
         release = rendered()
         deployments = {one["metadata"]["name"] for one in release.objects if one["kind"] == "Deployment"}
         self.assertEqual(deployments, NAMES | {f"{NAME}-console"})
+        for group in GROUPS:
+            found = release.environment(f"{NAME}-{group}") | {name: one["value"] for name, one in DATABASES.items()}
+            settings, warnings = read({name: value for name, value in found.items() if not name.endswith("_URL_FILE")})
+            self.assertEqual((set(settings.running), warnings), (set(GROUPS[group]["roles"]), []))
         receive, work, serve = (release.environment(f"{NAME}-{group}") for group in GROUPS)
         self.assertEqual((receive["IPF_ROLES"], work["IPF_ROLES"]), ("receive", "convert,deliver,poll"))
         self.assertEqual(serve["IPF_ROLES"], "fhir,mapping,admin")
@@ -76,6 +82,22 @@ class HelmRoleGroupTests(HelmTestCase):
         console = release.environment(f"{NAME}-console")
         self.assertEqual(console["IPF_UI_ENGINE_URL"], f"http://{NAME}.hospital.svc:8090")
 
+    def test_fhir_clients_can_have_a_port_of_their_own(self) -> None:
+        values = {"fhir": {"port": 8091, "tls": {"secretName": "fhir-tls"}}}
+        alone, groups = Rendered(values), Rendered(values | {"roleGroups": GROUPS})
+        for release, name in ((alone, NAME), (groups, f"{NAME}-serve")):
+            (port,) = release.one("Service", f"{NAME}-fhir")["spec"]["ports"]
+            self.assertEqual(port, {"name": "fhir", "port": 8091, "targetPort": "fhir"})
+            self.assertEqual(service_pods(release, f"{NAME}-fhir"), {name})
+            found, console = release.environment(name), release.environment(f"{NAME}-console")
+            self.assertEqual(found["IPF_BASE_URL"], f"https://{NAME}-fhir.hospital.svc:8091/fhir")
+            self.assertEqual(console["IPF_UI_FHIR_URL"], f"https://{NAME}-fhir.hospital.svc:8091")
+            self.assertEqual(console["IPF_UI_ENGINE_URL"], f"http://{NAME}.hospital.svc:8090")
+            self.assertIn("tls-fhir", {one["name"] for one in release.pod(name)["volumes"]})
+        (port,) = groups.one("Service", f"{NAME}-mapping")["spec"]["ports"]
+        self.assertEqual(port["port"], 8091)
+        self.assertNotIn("IPF_UI_FHIR_URL", Rendered({}).environment(f"{NAME}-console"))
+
     def test_only_receivers_have_the_ports_and_keys_of_senders(self) -> None:
         release = Rendered(EVERYTHING | {"roleGroups": GROUPS})
         for group in GROUPS:
@@ -85,8 +107,10 @@ class HelmRoleGroupTests(HelmTestCase):
                 self.assertLessEqual({"lab", "no", "portal"}, ports)
                 self.assertLessEqual({"tls-lab", "tls-portal"}, volumes)
             else:
-                self.assertEqual(ports, {"http", "metrics"})
-                self.assertEqual({one for one in volumes if one.startswith("tls-")}, {"tls-http"})
+                own = {"fhir"} if group == "serve" else set()
+                self.assertEqual(ports, {"http", "metrics"} | own)
+                tls = {one.removeprefix("tls-") for one in volumes if one.startswith("tls-")}
+                self.assertEqual(tls, {"http"} | own)
 
     def test_each_group_has_a_disruption_budget(self) -> None:
         budgets = {one["metadata"]["name"] for one in rendered().objects if one["kind"] == "PodDisruptionBudget"}
@@ -114,4 +138,4 @@ class HelmRoleGroupTests(HelmTestCase):
 
         self.assertEqual(missing(GROUPS), [])
         self.assertEqual(missing({}), [])
-        self.assertEqual(missing({"receive": GROUPS["receive"]}), [role for role in ROLES if role != "receive"])
+        self.assertEqual(missing({"receive": GROUPS["receive"]}), [role for role in roles.ALL if role != "receive"])

@@ -75,7 +75,7 @@ class HelmSettingsTests(HelmTestCase):
             if given:
                 expected["IPF_HOSTS"] = f"other {NAME}.hospital.svc {NAME}"
             self.assertEqual({name: found.get(name) for name in expected}, expected)
-            made = {name for name in OF_THE_CHART if name in variables()} - {"IPF_METRICS_LISTEN"}
+            made = {name for name in OF_THE_CHART if name in variables()} - {"IPF_METRICS_LISTEN", "IPF_FHIR_LISTEN"}
             self.assertLessEqual(made, found.keys())
 
     def test_listeners(self) -> None:
@@ -89,12 +89,13 @@ class HelmSettingsTests(HelmTestCase):
         self.assertEqual(ward.endpoint, "tcp:2577:interface=0.0.0.0")
         self.assertEqual(settings.hl7_http_listen[0].endpoint, f"ssl:2580:{files.format('portal')}:interface=0.0.0.0")
         self.assertEqual(settings.http_listen, f"ssl:8443:{files.format('http')}:interface=0.0.0.0")
-        self.assertIsNone(settings.metrics_listen)
+        self.assertEqual((settings.metrics_listen, settings.fhir_listen), (None, None))
         settings, _ = read(self.environment(Rendered(EVERYTHING)))
         self.assertEqual(settings.metrics_listen, "tcp:9464:interface=\\:\\:")
+        self.assertEqual(settings.fhir_listen, f"ssl:8444:{files.format('fhir')}:interface=\\:\\:")
 
     def test_tls_files_are_mounted_where_the_endpoints_say(self) -> None:
-        rendered = Rendered(LISTENERS)
+        rendered = Rendered(EVERYTHING)
         for name in (NAME, CONSOLE):
             files = set()
             volumes = {one["name"]: one for one in rendered.pod(name)["volumes"]}

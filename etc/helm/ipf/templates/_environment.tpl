@@ -31,6 +31,9 @@ IPF_DATA_DIR: /var/lib/ipf
 IPF_HTTP_LISTEN: {{ include "ipf.endpoint" (dict "root" . "port" .Values.http.port "folder" "http" "tls" .Values.http.tls) | toJson }}
 IPF_MLLP_LISTEN: {{ include "ipf.listeners" (dict "root" . "listeners" .Values.mllp.listeners) | toJson }}
 IPF_HL7_HTTP_LISTEN: {{ include "ipf.listeners" (dict "root" . "listeners" .Values.hl7Http.listeners) | toJson }}
+{{- with .Values.fhir.port }}
+IPF_FHIR_LISTEN: {{ include "ipf.endpoint" (dict "root" $ "port" . "folder" "fhir" "tls" $.Values.fhir.tls) | toJson }}
+{{- end }}
 {{- with .Values.metrics.port }}
 IPF_METRICS_LISTEN: {{ include "ipf.endpoint" (dict "root" $ "port" . "folder" "metrics") | toJson }}
 {{- end }}
@@ -51,6 +54,9 @@ IPFCTL_URL: {{ include "ipf.adminUrl" . }}
 {{- define "ipf.consoleVariables" -}}
 IPF_UI_LISTEN: {{ include "ipf.endpoint" (dict "root" . "port" .Values.console.port "folder" "console" "tls" .Values.console.tls) | toJson }}
 IPF_UI_ENGINE_URL: {{ include "ipf.adminUrl" . }}
+{{- if ne (include "ipf.adminUrl" .) (include "ipf.fhirUrl" .) }}
+IPF_UI_FHIR_URL: {{ include "ipf.fhirUrl" . }}
+{{- end }}
 {{- if .Values.console.dataClaim }}
 IPF_UI_DATA_DIR: /var/lib/ipf
 {{- end }}

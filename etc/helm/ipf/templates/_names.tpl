@@ -56,27 +56,40 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end }}
 
-{{- /* A Service as pods of other namespaces reach it: a dict of root and suffix. */ -}}
+{{- /* A Service as pods of other namespaces reach it: a dict of root, suffix, and listener (its port and tls). */ -}}
 {{- define "ipf.url" -}}
-{{ ternary "https" "http" (ne .root.Values.http.tls.secretName "") }}://{{ include "ipf.fullname" .root }}{{ .suffix }}.{{ .root.Release.Namespace }}.svc:{{ .root.Values.http.port }}
+{{ ternary "https" "http" (ne .listener.tls.secretName "") }}://{{ include "ipf.fullname" .root }}{{ .suffix }}.{{ .root.Release.Namespace }}.svc:{{ .listener.port }}
 {{- end }}
 
 {{- define "ipf.adminUrl" -}}
-{{ include "ipf.url" (dict "root" . "suffix" "") }}
+{{ include "ipf.url" (dict "root" . "suffix" "" "listener" .Values.http) }}
 {{- end }}
 
 {{- define "ipf.fhirUrl" -}}
-{{ include "ipf.url" (dict "root" . "suffix" (ternary "-fhir" "" (eq "true" (include "ipf.runs" (dict "root" . "role" "fhir"))))) }}
+{{- $listener := ternary .Values.fhir .Values.http (ne (int .Values.fhir.port) 0) -}}
+{{- $suffix := ternary "-fhir" "" (has "fhir" (include "ipf.fhirServices" . | fromJsonArray)) -}}
+{{ include "ipf.url" (dict "root" . "suffix" $suffix "listener" $listener) }}
+{{- end }}
+
+{{- /* The roles of FHIR clients that have a Service of their own, as JSON. */ -}}
+{{- define "ipf.fhirServices" -}}
+{{- $found := list -}}
+{{- range $role := list "fhir" "mapping" }}
+{{- if include "ipf.runs" (dict "root" $ "role" $role) }}
+{{- $found = append $found $role }}
+{{- end }}
+{{- end }}
+{{- if and .Values.fhir.port (not .Values.roleGroups) }}
+{{- $found = list "fhir" }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 
 {{- /* The names by which HTTP clients in the cluster reach the engine. */ -}}
 {{- define "ipf.hosts" -}}
-{{- $name := include "ipf.fullname" . -}}
-{{- $names := list $name -}}
-{{- range $role := list "fhir" "mapping" }}
-{{- if include "ipf.runs" (dict "root" $ "role" $role) }}
-{{- $names = append $names (printf "%s-%s" $name $role) }}
-{{- end }}
+{{- $names := list (include "ipf.fullname" .) -}}
+{{- range include "ipf.fhirServices" . | fromJsonArray }}
+{{- $names = append $names (printf "%s-%s" (include "ipf.fullname" $) .) }}
 {{- end }}
 {{- range $index, $one := $names }}{{ if $index }} {{ end }}{{ $one }}.{{ $.Release.Namespace }}.svc {{ $one }}{{ end }}
 {{- end }}

@@ -10,3 +10,8 @@ SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS: {{ toJson .Values.featureToggles.audit
 SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH: {{ toJson .Values.featureToggles.audit.captureSearch }}
 SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS: {{ toJson .Values.featureToggles.audit.retentionDays }}
 {{- end }}
+
+{{- /* The roles of the default. */ -}}
+{{- define "ipf.roles" -}}
+["receive", "convert", "deliver", "poll", "admin", "fhir", "mapping"]
+{{- end }}
