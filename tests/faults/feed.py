@@ -45,10 +45,12 @@ class Feed:
     ids to patients.
 
     Each waits `pause` seconds between messages: the load is what one machine converts, so that a backlog does not grow
-    for as long as the test runs.
+    for as long as the test runs.  One that receives no answer within `answer_seconds` connects again and repeats.
     """
 
     port: int
+    host: str = "127.0.0.1"
+    answer_seconds: float = PATIENCE
     senders: int = 8
     patients_each: int = 5
     pause: float = 0.02
@@ -76,10 +78,17 @@ class Feed:
         for task in self._tasks:
             task.cancel()
 
+    def check(self) -> None:
+        """Raise what ended a sender."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
     async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
         deadline = asyncio.get_running_loop().time() + seconds
         while len(self.accepted) < count:
+            self.check()
             if asyncio.get_running_loop().time() > deadline:
                 raise TimeoutError(f"{len(self.accepted)} of {count} messages were accepted; {self.codes}")
             await asyncio.sleep(0.05)
@@ -100,7 +109,7 @@ class Feed:
         while True:
             began = time.monotonic()
             try:
-                async with asyncio.timeout(PATIENCE):  # wait_for can swallow a cancellation (Python 3.11)
+                async with asyncio.timeout(self.answer_seconds):  # wait_for can swallow a cancellation (Python 3.11)
                     code = await self._ask(sender, control_id, message)
             except (OSError, EOFError, TimeoutError):
                 code = "lost"
@@ -112,7 +121,7 @@ class Feed:
 
     async def _ask(self, sender: int, control_id: str, message: bytes) -> str:
         if sender not in self._connections:
-            self._connections[sender] = await asyncio.open_connection("127.0.0.1", self.port)
+            self._connections[sender] = await asyncio.open_connection(self.host, self.port)
         reader, writer = self._connections[sender]
         try:
             writer.write(message)

@@ -9,7 +9,7 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -111,34 +111,7 @@ class Scenario:
 
     def broken_promises(self) -> list[str]:
         """What does not hold of: each `AA` one row, DELIVERED, once in effect; each event numbered and delivered."""
-        broken = []
-        rows = self.sql("ipf", "SELECT source_id, status, count(*) FROM ingested_messages GROUP BY 1, 2")
-        found = {source_id: (status, int(count)) for source_id, status, count in rows}
-        for control_id in self.feed.accepted:
-            if found.get(control_id) != ("DELIVERED", 1):
-                broken.append(f"message {control_id}: {found.get(control_id)}")
-        broken += self._patients(found)
-        broken += self._events()
-        return broken
-
-    def _patients(self, rows: dict[str, tuple[str, int]]) -> list[str]:
-        """One Patient for each patient, with exactly one version for each message about it."""
-        broken = []
-        patients = self.feed.sent
-        wanted = Counter(patients[control_id] for control_id in rows)
-        bodies = self.sql(
-            "fhir",
-            "SELECT r.rid, r.version_id, replace(v.body, '|', ' ') FROM resources r"
-            " JOIN resource_versions v USING (rid, version_id) WHERE resource_type = 'Patient' AND NOT r.deleted",
-        )
-        seen: Counter[str] = Counter()
-        for _, version, body in bodies:
-            patient = json.loads(body)["identifier"][0]["value"]
-            seen[patient] += 1
-            if int(version) != wanted[patient]:
-                broken.append(f"patient {patient}: {version} versions of {wanted[patient]} messages")
-        broken += [f"patient {name}: {seen[name]} resources" for name in wanted if seen[name] != 1]
-        return broken
+        return broken_messages(self.feed, self.sql) + self._events()
 
     def _events(self) -> list[str]:
         """Numbers without gap, one event a version, and each version received by the subscriber."""
@@ -163,6 +136,35 @@ class Scenario:
         received = {(body["id"], body["meta"]["versionId"]) for body in map(_json, self.sink.bodies)}
         broken += [f"event of Patient/{one} version {version} never arrived" for one, version in versions - received]
         return broken
+
+
+def broken_messages(feed: Feed, sql: Callable[[str, str], list[list[str]]]) -> list[str]:
+    """What does not hold of: each `AA` one row, DELIVERED, once in effect.  `sql(database, query)`: rows as text."""
+    broken = []
+    rows = sql("ipf", "SELECT source_id, status, count(*) FROM ingested_messages GROUP BY 1, 2")
+    found = {source_id: (status, int(count)) for source_id, status, count in rows}
+    for control_id in feed.accepted:
+        if found.get(control_id) != ("DELIVERED", 1):
+            broken.append(f"message {control_id}: {found.get(control_id)}")
+    return broken + _broken_patients(feed, found, sql)
+
+
+def _broken_patients(feed: Feed, rows: Iterable[str], sql: Callable[[str, str], list[list[str]]]) -> list[str]:
+    """One Patient for each patient, with exactly one version for each message about it."""
+    broken = []
+    wanted = Counter(feed.sent[control_id] for control_id in rows)
+    bodies = sql(
+        "fhir",
+        "SELECT r.rid, r.version_id, replace(v.body, '|', ' ') FROM resources r"
+        " JOIN resource_versions v USING (rid, version_id) WHERE resource_type = 'Patient' AND NOT r.deleted",
+    )
+    seen: Counter[str] = Counter()
+    for _, version, body in bodies:
+        patient = json.loads(body)["identifier"][0]["value"]
+        seen[patient] += 1
+        if int(version) != wanted[patient]:
+            broken.append(f"patient {patient}: {version} versions of {wanted[patient]} messages")
+    return broken + [f"patient {name}: {seen[name]} resources" for name in wanted if seen[name] != 1]
 
 
 def _json(body: bytes) -> Any:
