@@ -10,6 +10,7 @@ import yaml
 from jsonschema import Draft7Validator
 from twisted.trial.unittest import TestCase
 
+from ipf import __version__
 from ipf.config.console import OIDC, ConsoleSettings, console_variables
 from ipf.config.environment import read, read_rows
 from ipf.config.settings import Settings, variables
@@ -72,9 +73,4 @@ class HelmValuesTests(TestCase):
 
     def test_the_version_is_that_of_the_program(self) -> None:
         chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-        (version,) = [
-            line.split("=")[1].strip()
-            for line in (ROOT / "setup.cfg").read_text().splitlines()
-            if line.startswith("version =")
-        ]
-        self.assertEqual((chart["version"], chart["appVersion"]), (version, version))
+        self.assertEqual((chart["version"], chart["appVersion"]), (__version__, __version__))
