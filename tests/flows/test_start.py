@@ -94,7 +94,8 @@ class StartTests(TestCase):
         }
         text = ", ".join(fields.values())
         self.assertEqual((line["level"], line["message"]), ("INFO", f"event=started {text}"))
-        self.assertEqual(line["mdc"], {"event": "started", "places": text, **fields})
+        roles = "receive convert deliver poll admin fhir mapping"
+        self.assertEqual(line["mdc"], {"event": "started", "places": text, "roles": roles, **fields})
 
     async def started_until(self, service: ServiceProcess, marker: str, times: int, number: int) -> None:
         """Start, and send a signal when the log has the marker so many times more."""
