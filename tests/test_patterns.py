@@ -27,6 +27,7 @@ NESTED = {
     "ipf.mapping.compiler.conversions": "each number of an OID begins with a point",
     "ipf.mapping.language.lexer": "within quotation marks, each repetition begins with a backslash",
     "ipf.mapping.language.notes": "each key begins with a comma, each element with a point",
+    "ipf.store.postgres.migrate": "our own migrations; each repetition is a line",
     "ipf.subscriptions.addresses": "each number of an address begins with a point",
 }
 """Modules with a repetition within a repetition, and why a text can be read in one way only."""
