@@ -176,7 +176,7 @@ class HangTest(TestCase):
         self.addCleanup(holder.close)
         await holder.run(f"SELECT pg_advisory_lock({LOCK})")
         migrating = started(migrate(self.url, "ipf", reactor=reactor))
-        waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock%'"
         while not await holder.run(waiting):
             await postgres.pause(0.02)
         self._suspend()
