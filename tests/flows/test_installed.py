@@ -42,7 +42,7 @@ class InstalledTests(TestCase):
                                (["twistd", "ipf", "--version"], f"ipf {ipf.__version__}\n"),
                                (["twistd", "ipf-ui", "--version"], f"ipf-ui {ipf.__version__}\n")):  # fmt: skip
             ended = subprocess.run([environment / "bin" / command[0], *command[1:]], capture_output=True, text=True,
-                                   cwd=folder)  # fmt: skip
+                                   cwd=folder, env=_without_checkout())  # fmt: skip
             self.assertEqual((ended.returncode, ended.stdout), (0, words), ended.stderr)
         for page in ("man1/ipfctl.1", "man7/ipf.7"):
             self.assertTrue((environment / "share/man" / page).is_file(), page)
@@ -87,8 +87,14 @@ def _listed(dist: Path) -> set[str]:
 
 
 def _pip(environment: Path, *arguments: str) -> None:
-    ended = subprocess.run([environment / "bin/python", "-m", "pip", *arguments], capture_output=True, text=True)
+    command = [environment / "bin/python", "-m", "pip", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, env=_without_checkout())
     assert ended.returncode == 0, ended.stderr
+
+
+def _without_checkout() -> dict[str, str]:
+    """The environment without what leads Python to the checkout and to the packages of its tests."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def _contents(wheel: Path) -> dict[str, int]:
