@@ -16,6 +16,7 @@ from twisted.trial.unittest import TestCase
 from ipf.ports import Delivered, Event, Notification
 from ipf.wire.channels.brokers import BrokerChannel
 from tests.faults.scenario import scratch
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 CORRELATION = "0af76519-16cd-43dd-8448-eb211c80319c"
@@ -53,7 +54,7 @@ class BrokerCase(TestCase):
         found: T = await deferToThread(asyncio.run, work)
         return found
 
-    async def delivered(self, channel: BrokerChannel, notification: Notification, seconds: float = 60) -> Delivered:
+    async def delivered(self, channel: BrokerChannel, notification: Notification, seconds: float = PATIENCE) -> Delivered:
         """Send as the ledger does: again and again, until it is acknowledged."""
         deadline = reactor.seconds() + seconds
         while True:
