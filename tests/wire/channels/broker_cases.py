@@ -54,7 +54,9 @@ class BrokerCase(TestCase):
         found: T = await deferToThread(asyncio.run, work)
         return found
 
-    async def delivered(self, channel: BrokerChannel, notification: Notification, seconds: float = PATIENCE) -> Delivered:
+    async def delivered(
+        self, channel: BrokerChannel, notification: Notification, seconds: float = PATIENCE
+    ) -> Delivered:
         """Send as the ledger does: again and again, until it is acknowledged."""
         deadline = reactor.seconds() + seconds
         while True:
