@@ -74,7 +74,7 @@ async def _start_pair(process: Process) -> Mapping[int, str]:
     converters = await start_background(process, pair)
     access = open_process_access(process)
     api = open_api(process, pair, access)  # the roles fhir, mapping and admin
-    await serve_api(process, mounts_of(api, access, process.reactor))
+    await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
     if process.settings.runs(RECEIVE):
         await start_receiving(process, pair)
 

@@ -14,6 +14,7 @@ from ipf.config.access_settings import AccessSettings
 from ipf.config.audit_settings import AuditSettings
 from ipf.config.broker_settings import BrokerSettings
 from ipf.config.database_settings import DatabaseSettings
+from ipf.config.http_settings import HttpSettings
 from ipf.config.parsers import (
     Listener,
     boolean,
@@ -52,7 +53,9 @@ def _default_processes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, PlacementFile, RoleSettings):
+class Settings(
+    AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, HttpSettings, PlacementFile, RoleSettings
+):
     """All settings of one service.  Durations are in the unit their name says."""
 
     data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")

@@ -11,7 +11,6 @@ from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
-from ipf.console.html.compression import packed
 from ipf.console.pages import (
     browse,
     codes,
@@ -51,6 +50,8 @@ from ipf.console.serving.web import (
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
+from ipf.ports.threads import run_inline
+from ipf.wire.http.compression import compressed
 from ipf.wire.http.serving import serve
 
 Open = Callable[[Console, Request], Awaitable[Answer]]
@@ -114,7 +115,7 @@ def _area(console: Console, routes: Sequence[Route]) -> IResource:
 
         def handle(web: IRequest, _route: Route = route, **parts: Any) -> Deferred[bytes]:
             async def page(request: Request) -> Answer:
-                return packed(request, await answer(console, _route, request, parts))
+                return await compressed(request, await answer(console, _route, request, parts), run_inline)
 
             return _serve(web, page)
 

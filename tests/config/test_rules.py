@@ -17,6 +17,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "IPF_WORKER_ENABLED",
             "IPF_PERMANENT_ERRORS_HOLD",
             "IPF_UNREAD_FIELDS",
+            "IPF_HTTP_COMPRESSION",
             "IPF_GENERIC_MAP",
             "IPF_FHIR_REFERENTIAL_INTEGRITY",
             "SUBSCRIPTION_SERVICE_AUTH_ENABLED",

@@ -49,13 +49,16 @@ async def start_placements(process: Process, found: tuple[PlacementSettings, ...
 
 
 def _mounts(process: Process, access: Access, directory: Directory) -> dict[str, IResource]:
-    runs, found = process.settings.runs, {}
+    settings, found = process.settings, {}
+    runs = settings.runs
     if runs(FHIR):
         hub = PlacedHub(directory)
-        found["fhir"] = fhir_mount(placed_handler(directory, access.identify, lambda api: api.fhir, refuse))
+        fhir = placed_handler(directory, access.identify, lambda api: api.fhir, refuse)
+        found["fhir"] = fhir_mount(fhir, settings)
         found["websocket"] = websocket_mount(hub, access, hub.note, process.reactor)
     if runs(MAPPING):
-        found["mapping"] = fhir_mount(placed_handler(directory, access.identify, lambda api: api.mapping, refuse))
+        mapping = placed_handler(directory, access.identify, lambda api: api.mapping, refuse)
+        found["mapping"] = fhir_mount(mapping, settings)
     if runs(ADMIN):
         found["admin"] = PlacedAdmin(directory, admin_access(process.settings))
     return found

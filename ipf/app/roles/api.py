@@ -66,13 +66,13 @@ def open_api(process: Process, pair: Pair, access: Access) -> Api:
     )
 
 
-def mounts_of(api: Api, access: Access, reactor: Any) -> dict[str, IResource]:
+def mounts_of(settings: Settings, api: Api, access: Access, reactor: Any) -> dict[str, IResource]:
     """The resources of an API by the first segment of their paths."""
     found: dict[str, IResource] = {}
     if api.fhir is not None:
-        found["fhir"] = fhir_mount(api.fhir)
+        found["fhir"] = fhir_mount(api.fhir, settings)
     if api.mapping is not None:
-        found["mapping"] = fhir_mount(api.mapping)
+        found["mapping"] = fhir_mount(api.mapping, settings)
     if api.admin is not None:
         found["admin"] = api.admin
     if api.sockets is not None:

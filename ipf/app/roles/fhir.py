@@ -42,11 +42,12 @@ from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
 from ipf.wire.channels import websocket_resource
 from ipf.wire.http.app import resource as klein_resource
+from ipf.wire.http.compression import compressing
 
 
-def fhir_mount(handle: Handler) -> IResource:
+def fhir_mount(handle: Handler, settings: Settings) -> IResource:
     """`/fhir` or `/mapping`."""
-    return klein_resource(handle, refuse)
+    return klein_resource(compressing(handle, run_in_thread) if settings.http_compression else handle, refuse)
 
 
 def websocket_mount(hub: WebsocketHub, access: Access, audit: AuditBinding | None, reactor: Any) -> IResource:

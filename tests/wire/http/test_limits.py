@@ -6,6 +6,7 @@ import gzip
 import tracemalloc
 from typing import Any
 
+import zstandard
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 
@@ -17,6 +18,10 @@ from ipf.wire.http.origin import OwnNames
 from tests.wire.http.test_site import Connection, Handlers, refuse
 
 PAGE = "https://app.example.org"
+_WIDE_COMPRESSOR = zstandard.ZstdCompressor(
+    compression_params=zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+).compressobj()
+_WIDE = _WIDE_COMPRESSOR.compress(b"{}") + _WIDE_COMPRESSOR.flush()
 
 
 class BoundedConnection(Connection):
@@ -190,6 +195,7 @@ class HeaderTests(TestCase):
 class GzipTests(TestCase):
     def test_bodies(self) -> None:
         whole = gzip.compress(b'{"resourceType":"Patient"}')
+        zstd = zstandard.compress(b'{"resourceType":"Patient"}')
         for name, encoding, body, expected in (
             ("gzip", "gzip", whole, 200),
             ("its other name", "X-GZIP", whole, 200),
@@ -200,6 +206,13 @@ class GzipTests(TestCase):
             ("cut off", "gzip", whole[:-3], 400),
             ("something behind", "gzip", whole + b"x", 400),
             ("a bomb", "gzip", gzip.compress(b"0" * 5_000_000), 413),
+            ("zstd", "zstd", zstd, 200),
+            ("no zstd", "zstd", b"{}", 400),
+            ("zstd, cut off", "zstd", zstd[:-3], 400),
+            ("something behind zstd", "zstd", zstd + b"x", 400),
+            ("two frames of zstd", "zstd", zstd + zstd, 400),
+            ("a bomb of zstd", "zstd", zstandard.compress(b"0" * 5_000_000), 413),
+            ("a huge window", "zstd", _WIDE, 400),
         ):
             handlers = Handlers()
             connection = BoundedConnection(handlers, max_body=100_000)
@@ -212,14 +225,15 @@ class GzipTests(TestCase):
         self.assertEqual(handlers.requests[0].body, b"hello")
 
     def test_a_bomb_takes_no_more_than_the_limit(self) -> None:
-        bomb = gzip.compress(b"0" * 50_000_000)
-        tracemalloc.start()
-        try:
-            with self.assertRaises(Problem):
-                unpacked("gzip", bomb, 100_000)
-            self.assertLess(tracemalloc.get_traced_memory()[1], 1_000_000)
-        finally:
-            tracemalloc.stop()
+        whole = b"0" * 50_000_000
+        for coding, bomb in (("gzip", gzip.compress(whole)), ("zstd", zstandard.compress(whole))):
+            tracemalloc.start()
+            try:
+                with self.assertRaises(Problem):
+                    unpacked(coding, bomb, 100_000)
+                self.assertLess(tracemalloc.get_traced_memory()[1], 1_000_000)
+            finally:
+                tracemalloc.stop()
 
 
 class CorsTests(TestCase):
