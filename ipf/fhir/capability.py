@@ -41,6 +41,7 @@ _SYSTEM_INTERACTIONS: dict[Route, tuple[str, ...]] = {
 }
 _CORE = "http://hl7.org/fhir/OperationDefinition/"
 _BULK = "http://hl7.org/fhir/uv/bulkdata/OperationDefinition/"
+_US_CORE = "http://hl7.org/fhir/us/core"
 _GUIDE = "http://hl7.org/fhir/uv/subscriptions-backport"
 _BACKPORT = f"{_GUIDE}/OperationDefinition/"
 _SERVER = f"{_GUIDE}/CapabilityStatement/backport-subscription-server-r4"
@@ -48,6 +49,7 @@ _TOPIC = f"{_GUIDE}/StructureDefinition/capabilitystatement-subscriptiontopic-ca
 _OPERATIONS: dict[str, dict[str, str]] = {
     "validate": {"*": f"{_CORE}Resource-validate"},
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
+    "docref": {"DocumentReference": f"{_US_CORE}/OperationDefinition/docref"},
     "merge": {"Patient": f"{_CORE}Patient-merge"},
     "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},
     "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},
@@ -74,7 +76,7 @@ Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `e
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \
 modifiers and values that it cannot read."""
-_DATE = "2026-11-23"  # of this form of the statement; it changes when the statement does
+_DATE = "2026-11-28"  # of this form of the statement; it changes when the statement does
 
 
 def capability_statement(
@@ -104,7 +106,8 @@ def capability_statement(
         rest = {"mode": rest.pop("mode"), "documentation": _SEARCHES, **rest}
     return {
         **_head("CapabilityStatement", base_url, version),
-        "instantiates": [_SERVER],
+        "instantiates": [_SERVER, f"{_US_CORE}/CapabilityStatement/us-core-server"],
+        "implementationGuide": [f"{_US_CORE}/ImplementationGuide/hl7.fhir.us.core|7.0.0"],
         "fhirVersion": FHIR_VERSION,
         "format": list(FORMATS),
         "patchFormat": list(PATCH_FORMATS),

@@ -17,6 +17,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.redaction import redact_body
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Handler, Identify, Request
+from ipf.rest.documents.docref import docref
 from ipf.rest.http.binary import binary_content
 from ipf.rest.http.break_glass import with_break_glass
 from ipf.rest.http.exchange import Observe
@@ -96,6 +97,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/_history/[vid]": {"GET": vread},
     "[type]/$merge": {"POST": merge},
     "[type]/[id]/$unmerge": {"POST": unmerge},
+    "[type]/$docref": {"GET": docref, "POST": docref},
     "[type]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$events": {"GET": events, "POST": events},
@@ -119,6 +121,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 _TOLERANT: frozenset[Interaction] = frozenset({
     read, vread, history_instance, history_type, history_system, everything,
     search, search_by_post, search_system, search_system_by_post, search_compartment,
+    docref,
 })  # fmt: skip
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MAX_REPOSITORIES = 1000  # cached repositories

@@ -94,6 +94,16 @@ class Arguments:
             check_type(value, kind, name)
         return values
 
+    def choices(self, name: str, kind: str) -> list[str | Json]:
+        """All values of a repeatable parameter that is a string in a URL and a structure in Parameters."""
+        values = self._values.get(name, [])
+        for value in values:
+            if not isinstance(value, str | dict):
+                raise Problem(Category.VALUE, f"{name} must be a text or a {kind}", name)
+            if isinstance(value, dict):
+                check_type(value, kind, name)
+        return [part for value in values for part in (value.split(",") if isinstance(value, str) else [value]) if part]
+
     def _one(self, name: str) -> Any:
         values = self._values.get(name, ())
         if len(values) > 1:

@@ -56,6 +56,7 @@ _RIGHTS: dict[tuple[str, str], str] = {
 
 _OPERATIONS = {
     "$everything": "r",
+    "$docref": "s",
     "$validate": "r",
     "$expand": "r",
     "$lookup": "r",
