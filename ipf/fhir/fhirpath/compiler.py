@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ipf.fhir.fhirpath.aggregate_functions
 import ipf.fhir.fhirpath.collection_functions
 import ipf.fhir.fhirpath.conversion_functions
+import ipf.fhir.fhirpath.date_functions
 import ipf.fhir.fhirpath.fhir_functions
 import ipf.fhir.fhirpath.item_functions
 import ipf.fhir.fhirpath.number_functions
@@ -17,6 +19,7 @@ import ipf.fhir.fhirpath.text_functions  # noqa: F401  (these fill the table of 
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath import operators as op
 from ipf.fhir.fhirpath.context import Context
+from ipf.fhir.fhirpath.equivalence import equivalent
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.item_functions import type_filter, type_test
 from ipf.fhir.fhirpath.model import Model
@@ -170,7 +173,7 @@ def _binary(operator: str, left: Run, right: Run) -> Run:
         return lambda context: _boolean(op.equal(left(context), right(context)), wanted)
     if operator in ("~", "!~"):
         wanted = operator == "~"
-        return lambda context: [op.equivalent(left(context), right(context)) is wanted]
+        return lambda context: [equivalent(left(context), right(context)) is wanted]
     if operator in _ORDERED:
         return _ordered(operator, left, right)
     if operator == "in":

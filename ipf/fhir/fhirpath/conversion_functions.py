@@ -12,13 +12,22 @@ from decimal import Decimal
 from typing import Any
 
 from ipf.fhir.fhirpath import operators as op
-from ipf.fhir.fhirpath import units
+from ipf.fhir.fhirpath import quantities
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.nodes import Items, is_foreign, plain, to_decimal
-from ipf.fhir.fhirpath.parser import CALENDAR_UNITS
 from ipf.fhir.fhirpath.registry import plain_function
-from ipf.fhir.fhirpath.values import Date, DateTime, Parts, Quantity, Time, parse_date, parse_datetime, parse_time
+from ipf.fhir.fhirpath.values import (
+    CALENDAR_UNITS,
+    Date,
+    DateTime,
+    Parts,
+    Quantity,
+    Time,
+    parse_date,
+    parse_datetime,
+    parse_time,
+)
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
@@ -150,9 +159,7 @@ def quantity_function(context: Context, focus: Items, unit: Items | None = None)
     wanted = op.single(unit, "toQuantity()")
     if not isinstance(wanted, str):
         return []
-    if found[0].unit == wanted:
-        return found
-    converted = units.convert(found[0], wanted)
+    converted = quantities.to_unit(found[0], wanted)
     return [] if converted is None else [converted]
 
 

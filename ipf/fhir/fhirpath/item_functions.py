@@ -99,6 +99,24 @@ def repeat(compiler: Compiling, source: Run, args: Arguments) -> Run:
     return run
 
 
+@shaped_function("repeatAll", 1)
+def repeat_all(compiler: Compiling, source: Run, args: Arguments) -> Run:
+    """The answers, their answers, and so on, with duplicates."""
+    projection = compiler.compile(args[0])
+
+    def run(context: Context) -> Items:
+        found: Items = []
+        latest = source(context)
+        while latest:
+            latest = [item for answer in per_item(context, latest, projection) for item in answer]
+            found.extend(latest)
+            if len(found) > MAX_ITEMS // 10:
+                raise FhirPathError("repeatAll() does not come to an end")
+        return found
+
+    return run
+
+
 @shaped_function("aggregate", 1, 2)
 def aggregate(compiler: Compiling, source: Run, args: Arguments) -> Run:
     """`$total` after all items."""

@@ -103,22 +103,16 @@ def _read_quoted(text: str, start: int) -> Token:
 
 
 def _unescape(text: str, start: int, end: int) -> str:
+    """The characters between two quotes.  A backslash before a character that needs none is dropped."""
     raw = text[start:end]
-    if "\\" not in raw:
-        return raw
-
-    def resolve(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        known = _ESCAPED.get(match[2])
-        if known is None:
-            raise error_at(text, start + match.start(), f"unknown escape \\{match[2]}")
-        return known
-
-    found = _ESCAPE.sub(resolve, raw)
+    found = _ESCAPE.sub(_escaped, raw) if "\\" in raw else raw
     if found.isascii():
         return found
     try:
         return found.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # two escapes may be one character
     except UnicodeDecodeError:
         raise error_at(text, start - 1, "a text is not valid Unicode: half of a surrogate pair") from None
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _ESCAPED.get(match[2], match[2])

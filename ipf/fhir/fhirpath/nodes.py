@@ -111,17 +111,22 @@ _DECODE: dict[str | None, Any] = {
     "instant": parse_datetime,
     "time": parse_time,
 }
-_UCUM_CALENDAR = {"a": "year", "mo": "month"}
+_CALENDAR = {"a": "year", "mo": "month", "d": "day", "h": "hour", "min": "minute", "s": "second"}
 
 
 def to_quantity(value: dict[str, Any]) -> Quantity | None:
-    """A FHIR Quantity as a value; None when it has no number, or a comparator that makes it a range."""
+    """A FHIR Quantity as a value; None when it has no number, or a comparator that makes it a range.
+
+    Durations in UCUM units become calendar durations, as https://hl7.org/fhir/R4/fhirpath.html#quantity says.
+    """
     number = value.get("value")
     if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)) or value.get("comparator"):
         return None
-    unit = value.get("code") if value.get("system") in (UCUM_SYSTEM, None) else None
-    unit = unit or value.get("unit") or value.get("code") or "1"
-    return Quantity(decimal_of(number), str(unit))
+    system, code = value.get("system"), value.get("code")
+    if system == UCUM_SYSTEM and type(code) is str and code in _CALENDAR:
+        return Quantity(decimal_of(number), _CALENDAR[code], calendar=True)
+    unit = code if system in (UCUM_SYSTEM, None) else None
+    return Quantity(decimal_of(number), str(unit or value.get("unit") or code or "1"))
 
 
 def decimal_of(number: int | float | Decimal) -> Decimal:

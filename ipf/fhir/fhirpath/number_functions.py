@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Conte
 from typing import Any
 
 from ipf.fhir.fhirpath import operators as op
-from ipf.fhir.fhirpath import units
+from ipf.fhir.fhirpath import quantities
 from ipf.fhir.fhirpath.context import Context as Evaluation
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.nodes import Items
@@ -196,8 +196,6 @@ def precision_of(context: Evaluation, focus: Items) -> Items:
 
 @plain_function("comparable", 1)
 def comparable(context: Evaluation, focus: Items, other: Items) -> Items:
-    """Whether two quantities have the same dimensions."""
-    a, b = op.single(focus, "comparable()"), op.single(other, "comparable()")
-    if a is None or b is None:
-        return []
-    return [isinstance(a, Quantity) and isinstance(b, Quantity) and units.comparable(a, b)]
+    """Whether two quantities (or numbers) can be compared."""
+    a, b = op.as_quantity(op.single(focus, "comparable()")), op.as_quantity(op.single(other, "comparable()"))
+    return [] if a is None or b is None else [quantities.common(a, b) is not None]

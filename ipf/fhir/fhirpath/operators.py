@@ -1,4 +1,4 @@
-"""Equality, equivalence, order, arithmetic and logic, on items.
+"""Equality, order, arithmetic and logic, on items.
 
 Three-valued: None (or an empty list) is an empty result.  Source: http://hl7.org/fhirpath/N1/#operations.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, DecimalException
 from typing import Any
 
-from ipf.fhir.fhirpath import units, values
+from ipf.fhir.fhirpath import quantities, values
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
@@ -109,26 +109,9 @@ def as_quantity(value: Any) -> Quantity | None:
     return Quantity(Decimal(value)) if is_number(value) else None
 
 
-def _quantities(a: Any, b: Any) -> tuple[Quantity | None, Quantity | None]:
-    return as_quantity(a), as_quantity(b)
-
-
 def _equal_quantities(a: Any, b: Any) -> bool | None:
-    left, right = _quantities(a, b)
-    if left is None or right is None:
-        return False
-    if left.unit == right.unit and left.calendar == right.calendar:
-        return left.value == right.value
-    x, y = units.canonical(left), units.canonical(right)
-    if x is None or y is None:
-        return False
-    if x[1] == y[1]:
-        return x[0] == y[0]
-    return None if _calendar_against_definite(x[1], y[1]) else False
-
-
-def _calendar_against_definite(a: units.Dimensions, b: units.Dimensions) -> bool:
-    return {a, b} == {(("calendar month", 1),), (("s", 1),)}
+    left, right = as_quantity(a), as_quantity(b)
+    return False if left is None or right is None else quantities.equal(left, right)
 
 
 def key_of(item: Any) -> Any:
@@ -141,8 +124,7 @@ def key_of(item: Any) -> Any:
     if isinstance(value, (Date, DateTime, Time)):
         return _temporal_key(value)
     if isinstance(value, Quantity):
-        base = units.canonical(value)
-        return ("quantity", value.value, value.unit) if base is None else ("quantity", *base)
+        return ("quantity", quantities.key(value))
     if type(value) is FhirNode:
         return json_key(value.value) if value.extra is None else (json_key(value.value), json_key(value.extra))
     return value
@@ -176,94 +158,6 @@ def json_key(value: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Equivalence
-
-
-def equivalent(left: Items, right: Items) -> bool:
-    """`left ~ right`: any order, texts without case and white space, numbers to the coarser precision."""
-    if len(left) != len(right):
-        return False
-    if len(left) == 1:
-        return _equivalent_items(plain(left[0]), plain(right[0]))
-    if sorted(map(repr, map(_loose_key, left))) == sorted(map(repr, map(_loose_key, right))):
-        return True
-    if len(left) > 1000:
-        return False
-    rest = [plain(item) for item in right]
-    for item in left:
-        value = plain(item)
-        found = next((i for i, other in enumerate(rest) if _equivalent_items(value, other)), None)
-        if found is None:
-            return False
-        del rest[found]
-    return True
-
-
-def _equivalent_items(a: Any, b: Any) -> bool:
-    if is_number(a) and is_number(b):
-        return _equivalent_numbers(Decimal(a), Decimal(b))
-    if isinstance(a, Quantity) and isinstance(b, Quantity):
-        return _equivalent_quantities(a, b)
-    if isinstance(a, (Date, DateTime)) and isinstance(b, (Date, DateTime)):
-        return values.compare(a, b) == 0
-    return bool(_loose_key(a) == _loose_key(b))
-
-
-def _equivalent_numbers(a: Decimal, b: Decimal) -> bool:
-    digits = min(_fraction_digits(a), _fraction_digits(b))
-    return round_to(a, digits) == round_to(b, digits)
-
-
-def _equivalent_quantities(a: Quantity, b: Quantity) -> bool:
-    if a.unit == b.unit:
-        return _equivalent_numbers(a.value, b.value)
-    x, y = _definite(a), _definite(b)
-    inside = units.convert(y, x.unit)
-    if inside is None:
-        return False
-    digits = min(_fraction_digits(x.value), _fraction_digits(inside.value.normalize()))
-    return round_to(x.value, digits) == round_to(inside.value, digits)
-
-
-def _definite(quantity: Quantity) -> Quantity:
-    """For equivalence a calendar year is 1 'a', a month 1 'mo'."""
-    if not quantity.calendar:
-        return quantity
-    codes = {"year": "a", "month": "mo", **{word: code for code, word in units.CALENDAR_OF.items()}}
-    return Quantity(quantity.value, codes[quantity.unit])
-
-
-def _fraction_digits(value: Decimal) -> int:
-    exponent = value.as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0
-
-
-def round_to(value: Decimal, digits: int) -> Decimal:
-    """Rounded half up to so many digits after the point; unchanged when it has too many digits for that."""
-    try:
-        return value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
-    except DecimalException:
-        return value
-
-
-def _loose_key(item: Any) -> Any:
-    value = plain(item)
-    if type(value) is str:
-        return " ".join(value.lower().split())
-    if type(value) is FhirNode:
-        return _loose_json(value.value)
-    return key_of(value)
-
-
-def _loose_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple(sorted((name, _loose_json(child)) for name, child in value.items() if name != "id"))
-    if isinstance(value, list):
-        return tuple(sorted((_loose_json(child) for child in value), key=repr))
-    return " ".join(value.lower().split()) if isinstance(value, str) else key_of(value)
-
-
-# --------------------------------------------------------------------------------------------------------------
 # Order and arithmetic
 
 
@@ -283,13 +177,11 @@ def order(left: Items, right: Items, operator: str) -> int | None:
 
 
 def _order_quantities(a: Any, b: Any, operator: str) -> int | None:
-    left, right = _quantities(a, b)
+    left, right = as_quantity(a), as_quantity(b)
     if left is None or right is None:
         raise FhirPathError(f"'{operator}' cannot compare a quantity with this type")
-    if left.unit == right.unit and left.calendar == right.calendar:
-        return (left.value > right.value) - (left.value < right.value)
-    x, y = units.canonical(left), units.canonical(right)
-    return None if x is None or y is None or x[1] != y[1] else (x[0] > y[0]) - (x[0] < y[0])
+    found = quantities.common(left, right)
+    return None if found is None else (found[0] > found[1]) - (found[0] < found[1])
 
 
 def arithmetic(operator: str, a: Any, b: Any) -> Items:
@@ -301,12 +193,21 @@ def arithmetic(operator: str, a: Any, b: Any) -> Items:
             return text(a + b)
         if isinstance(a, (Date, DateTime, Time)) and isinstance(b, Quantity) and operator in "+-":
             return _shift(a, b, operator)
-        left, right = _quantities(a, b)
+        left, right = as_quantity(a), as_quantity(b)
         if left is not None and right is not None:
-            return _on_quantities(operator, left, right)
+            result = quantities.arithmetic(operator, left, right)
+            return [] if result is None else [result]
     except (DecimalException, ZeroDivisionError, OverflowError):
         return []
     raise FhirPathError(f"'{operator}' cannot be applied to these types")
+
+
+def round_to(value: Decimal, digits: int) -> Decimal:
+    """Rounded half up to so many digits after the point; unchanged when it has too many digits for that."""
+    try:
+        return value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
+    except DecimalException:
+        return value
 
 
 def bounded(value: Number) -> Items:
@@ -353,25 +254,8 @@ _NUMERIC: dict[str, Callable[[Any, Any], Number]] = {
 
 
 def _shift(moment: values.Temporal, quantity: Quantity, operator: str) -> Items:
-    unit = quantity.unit if quantity.calendar else units.CALENDAR_OF.get(quantity.unit)
-    if unit is None and quantity.unit.removesuffix("s") in ("year", "month", *units.CALENDAR_OF.values()):
-        unit = quantity.unit.removesuffix("s")
-    if unit is None:
-        raise FhirPathError(f"'{quantity.unit}' is not a duration that can be added to a date")
+    unit = quantities.duration_unit(quantity)
+    if isinstance(moment, Time) and unit in ("year", "month", "week", "day"):
+        raise FhirPathError(f"a {unit} cannot be added to a time of day")
     moved = values.add(moment, quantity.value if operator == "+" else -quantity.value, unit)
     return [] if moved is None else [moved]
-
-
-def _on_quantities(operator: str, left: Quantity, right: Quantity) -> Items:
-    if operator in "*/":
-        result = units.product(left, right, 1 if operator == "*" else -1)
-        return [] if result is None else [result]
-    if operator not in "+-":
-        raise FhirPathError(f"'{operator}' cannot be applied to quantities")
-    other: Quantity | None = right
-    if left.unit != right.unit or left.calendar != right.calendar:
-        other = units.convert(right, left.unit) if not left.calendar else None
-    if other is None:
-        return []
-    value = left.value + other.value if operator == "+" else left.value - other.value
-    return [Quantity(value, left.unit, left.calendar)]

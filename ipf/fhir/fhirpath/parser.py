@@ -35,8 +35,6 @@ _LEVELS: tuple[tuple[str, ...], ...] = (
 _PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators}
 _WORD_OPERATORS = {operator for operator in _PRECEDENCE if operator.isalpha()}
 _NEVER_A_NAME = _WORD_OPERATORS - {"as", "is", "in", "contains"}
-_CALENDAR = ("year", "month", "week", "day", "hour", "minute", "second", "millisecond")
-CALENDAR_UNITS = {word: unit for unit in _CALENDAR for word in (unit, unit + "s")}
 
 
 @lru_cache(maxsize=512)
@@ -202,8 +200,8 @@ class _Parser:
         """An integer, a decimal, or a quantity when a unit follows."""
         if self.token.kind == lex.STRING:
             return values.Quantity(Decimal(token.value), self.take().value)
-        if self.token.kind == lex.NAME and self.token.value in CALENDAR_UNITS:
-            return values.Quantity(Decimal(token.value), CALENDAR_UNITS[self.take().value], calendar=True)
+        if self.token.kind == lex.NAME and self.token.value in values.CALENDAR_UNITS:
+            return values.Quantity(Decimal(token.value), values.CALENDAR_UNITS[self.take().value], calendar=True)
         if len(token.value) > 40:
             raise lex.error_at(self.text, token.start, "a number of more than 40 digits")
         return Decimal(token.value) if "." in token.value else int(token.value)

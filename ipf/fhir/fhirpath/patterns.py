@@ -16,34 +16,40 @@ from ipf.fhir.model.regex import Pattern, PatternError, pattern
 _GROUP = re.compile(r"\$(?:(\d{1,2})|\{(\w+)\})", re.ASCII)
 
 
-def search(regex: str, text: str) -> bool:
-    """Whether the pattern matches any part of the text."""
+def search(regex: str, text: str, flags: str = "") -> bool:
+    """Whether the pattern matches any part of the text.  `flags`: `i` ignores case, `m` lets ^ and $ match lines."""
     try:
-        return pattern(regex).is_in(text)
+        return _compiled(regex, flags).is_in(text)
     except PatternError as error:
         raise FhirPathError(f"matches(): {error}") from None
 
 
-def full_match(regex: str, text: str) -> bool:
+def full_match(regex: str, text: str, flags: str = "") -> bool:
     """Whether the pattern matches the whole text."""
     try:
-        return pattern(regex).is_all_of(text)
+        return _compiled(regex, flags).is_all_of(text)
     except PatternError as error:
         raise FhirPathError(f"matchesFull(): {error}") from None
 
 
-def replace(regex: str, text: str, new: str) -> str:
+def replace(regex: str, text: str, new: str, flags: str = "") -> str:
     """The text with each match replaced by `new`, in which `$1` and `${name}` are groups of the pattern."""
     if not regex:
         return text
     if (len(text) + 1) * max(len(new), 1) > MAX_TEXT:
         raise FhirPathError(f"a text of more than {MAX_TEXT} characters")
     try:
-        compiled = pattern(regex)
+        compiled = _compiled(regex, flags)
         _check_groups(compiled, new)
         return compiled.replace(text, lambda match: _GROUP.sub(lambda group: _value(match, group), new))
     except PatternError as error:
         raise FhirPathError(f"replaceMatches(): {error}") from None
+
+
+def _compiled(regex: str, flags: str) -> Pattern:
+    if not set(flags) <= {"i", "m"}:
+        raise PatternError("the flags of a regular expression are i and m")
+    return pattern(f"(?{flags}){regex}" if flags else regex)
 
 
 def _check_groups(compiled: Pattern, new: str) -> None:

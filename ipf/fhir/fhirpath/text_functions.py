@@ -40,7 +40,7 @@ def _integer(items: Items, name: str) -> int | None:
     return value
 
 
-def _on_texts(name: str, call: Any, arguments: int = 1) -> None:
+def _on_texts(name: str, call: Any, arguments: int = 1, most: int | None = None) -> None:
     """Register a function of texts only: empty when any of them is empty."""
 
     def run(context: Context, focus: Items, *args: Items) -> Items:
@@ -50,7 +50,7 @@ def _on_texts(name: str, call: Any, arguments: int = 1) -> None:
         answer = call(*texts)
         return op.text(answer) if isinstance(answer, str) else [answer]
 
-    plain_function(name, arguments)(run)
+    plain_function(name, arguments, most)(run)
 
 
 def _bounded_replace(text: str, old: str, new: str) -> str:
@@ -71,9 +71,9 @@ _on_texts("lower", str.lower, 0)
 _on_texts("trim", str.strip, 0)
 _on_texts("length", len, 0)
 _on_texts("replace", _bounded_replace, 2)
-_on_texts("matches", lambda text, pattern: patterns.search(pattern, text))
-_on_texts("matchesFull", lambda text, pattern: patterns.full_match(pattern, text))
-_on_texts("replaceMatches", lambda text, pattern, new: patterns.replace(pattern, text, new), 2)
+_on_texts("matches", lambda text, pattern, flags="": patterns.search(pattern, text, flags), 1, 2)
+_on_texts("matchesFull", lambda text, pattern, flags="": patterns.full_match(pattern, text, flags), 1, 2)
+_on_texts("replaceMatches", lambda text, pattern, new, flags="": patterns.replace(pattern, text, new, flags), 2, 3)
 
 
 @plain_function("substring", 1, 2)
@@ -117,23 +117,32 @@ def join(context: Context, focus: Items, separator: Items | None = None) -> Item
 _URL_SAFE = "urlbase64"
 
 
+def _utf8(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise FhirPathError(f"{name}() got a text that is not valid Unicode: half of a surrogate pair") from None
+
+
 @plain_function("encode", 1)
 def encode(context: Context, focus: Items, form: Items) -> Items:
-    """As `hex`, `base64` or `urlbase64` of the UTF-8 bytes."""
+    """As `hex`, `base64` or `urlbase64` of the UTF-8 bytes, or as `ascii` with `?` for other characters."""
     text, kind = text_of(focus, "encode"), text_of(form, "encode")
     if text is None or kind is None:
         return []
-    raw = text.encode("utf-8", "surrogatepass")
+    raw = _utf8(text, "encode")
+    if kind == "ascii":
+        return [text.encode("ascii", "replace").decode()]
     if kind == "hex":
         return [raw.hex()]
     if kind not in ("base64", _URL_SAFE):
-        raise FhirPathError(f"encode() knows hex, base64 and {_URL_SAFE}")
+        raise FhirPathError(f"encode() knows hex, base64, {_URL_SAFE} and ascii")
     return [(base64.b64encode(raw) if kind == "base64" else base64.urlsafe_b64encode(raw)).decode()]
 
 
 @plain_function("decode", 1)
 def decode(context: Context, focus: Items, form: Items) -> Items:
-    """The text of this `hex`, `base64` or `urlbase64` form."""
+    """The text of this `hex`, `base64` or `urlbase64` form; empty when the bytes are no UTF-8."""
     text, kind = text_of(focus, "decode"), text_of(form, "decode")
     if text is None or kind is None:
         return []
@@ -143,6 +152,8 @@ def decode(context: Context, focus: Items, form: Items) -> Items:
         if kind == "hex":
             return [bytes.fromhex(text).decode()]
         return [base64.b64decode(text, altchars=b"-_" if kind == _URL_SAFE else None, validate=True).decode()]
+    except UnicodeDecodeError:
+        return []
     except (ValueError, binascii.Error):
         raise FhirPathError(f"decode() got no {kind} of a text") from None
 
@@ -171,9 +182,17 @@ def unescape(context: Context, focus: Items, form: Items) -> Items:
     if kind == "html":
         return [html.unescape(text)]
     if kind == "json":
-        return [_JSON_ESCAPE.sub(_json_character, text)]
+        return [_joined_pairs(_JSON_ESCAPE.sub(_json_character, text))]
     raise FhirPathError("unescape() knows html and json")
 
 
 def _json_character(match: re.Match[str]) -> str:
     return chr(int(match[1], 16)) if match[1] else _JSON_CHARACTERS.get(match[2], match[2])
+
+
+def _joined_pairs(text: str) -> str:
+    """The text with two escapes of one character joined; half of a pair is an error."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise FhirPathError("unescape() got half of a surrogate pair") from None

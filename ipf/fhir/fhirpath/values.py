@@ -16,6 +16,11 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
 _CLOCK = re.compile(r"(\d{2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?", re.ASCII)
 _ZONE = re.compile(r"Z|[+-]\d{2}:\d{2}", re.ASCII)
 
+CALENDAR_UNITS = {
+    word: unit
+    for unit in ("year", "month", "week", "day", "hour", "minute", "second", "millisecond")
+    for word in (unit, unit + "s")
+}
 YEAR, MONTH, DAY, HOUR, MINUTE, SECOND = 1, 2, 3, 4, 5, 6
 Parts = tuple[int | Decimal, ...]
 
@@ -130,7 +135,8 @@ def add(value: Temporal, amount: Decimal, unit: str) -> Temporal | None:
     units of that precision (a month is 30 days, a year 365), as the specification says.
     """
     if unit in ("year", "month"):
-        return _add_months(value, int(amount) * (12 if unit == "year" else 1))
+        months = int(amount) * (12 if unit == "year" else 1)
+        return _add_months(value, int(months / 12) * 12 if len(value.parts) == YEAR else months)
     seconds = amount * _SECONDS[unit] if unit in ("second", "millisecond") else int(amount) * _SECONDS[unit]
     if isinstance(value, Time):
         return _add_to_clock(value, Decimal(seconds))
