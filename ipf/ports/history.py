@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.resources import Version
 
 
@@ -24,14 +25,14 @@ class HistoryCursor:
 
 
 class Histories(Protocol):
-    """Versions of many resources, including deletions, newest first."""
+    """Versions of many resources, including deletions."""
 
     async def page(
         self,
         tenant: str,
         resource_type: str | None,
         limit: int,
-        since: datetime | None = None,
-        before: HistoryCursor | None = None,
+        wanted: HistoryFilter = EVERY_VERSION,
+        start: HistoryCursor | None = None,
     ) -> list[Version]:
-        """At most `limit` versions of a type (None: of all types), not older than `since`, older than `before`."""
+        """At most `limit` versions of a type (None: of all types), after `start` in the order of `wanted`."""

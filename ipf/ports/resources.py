@@ -11,6 +11,7 @@ from typing import Protocol
 from ipf.ports.audit import Audit
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import Entries
 from ipf.ports.search import Query
@@ -236,11 +237,19 @@ class FhirStore(Protocol):
     async def read_version(self, tenant: str, resource_type: str, id: str, version_id: int) -> Version | None:
         """One version; None when there is none."""
 
-    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
-        """Versions of one resource, newest first; only those with version_id < `before` when it is given."""
+    async def history(
+        self,
+        tenant: str,
+        resource_type: str,
+        id: str,
+        limit: int,
+        start: int | None,
+        wanted: HistoryFilter = EVERY_VERSION,
+    ) -> list[Version]:
+        """Versions of one resource, after the version number `start` in the order of `wanted`."""
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
-        """One page of matches (query.count at most).  `after` is the token of the page before."""
+        """One page of matches (query.count at most).  `after`: a token that another page gave."""
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """The current versions of these (resource type, id) in order, without missing and deleted resources."""
@@ -259,13 +268,15 @@ class FhirStore(Protocol):
 class SearchPage:
     """Matches of one page in order; `total` is None unless it was requested; `next` continues, None at the end.
 
-    `ends`: with `Query.each_token`, the page token after each match.
+    `ends`: with `Query.each_token`, the page token after each match.  `previous`: the token for a page `backwards`,
+    None when no match is before this page, or the store has no way back.
     """
 
     total: int | None
     matches: tuple[Version, ...]
     next: str | None
     ends: tuple[str, ...] = ()
+    previous: str | None = None
 
 
 class Matcher(Protocol):

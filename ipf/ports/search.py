@@ -58,7 +58,7 @@ class Query:
     `summary_count`: return the total only.  `ignored`: parameters that lenient parsing ignored, as
     written; of `_sort` each key alone.
     `canonical`: equal for equal terms in any order; the key of locks.  `each_token`: return a page token
-    for each match.
+    for each match.  `backwards`: the page before the token, or the last one without a token; its order is the same.
     """
 
     resource_type: str
@@ -71,6 +71,7 @@ class Query:
     canonical: str = ""
     includes: tuple[Include, ...] = ()
     each_token: bool = False
+    backwards: bool = False
 
     @property
     def single_token(self) -> tuple[str, str] | None:

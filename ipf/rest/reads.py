@@ -170,6 +170,6 @@ def _follows(request: Request) -> str | None:
     for name, value in request.query:
         if name == "_cursor":
             return value.partition(".")[0] if "." in value else ""
-        if name == "_before":  # of a history, without a mark
+        if name in ("_before", "_after"):  # of a history, without a mark
             return ""
     return None

@@ -20,7 +20,7 @@ from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.documents.docref import docref
 from ipf.rest.http.binary import binary_content
 from ipf.rest.http.break_glass import with_break_glass
-from ipf.rest.http.exchange import Observe
+from ipf.rest.http.exchange import Observe, with_posted_parameters
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.presentation import DEFAULT_PRESENTATION, Presentation, render, select_elements, split_presentation
@@ -31,13 +31,7 @@ from ipf.rest.interactions.history_many import history_system, history_type
 from ipf.rest.interactions.metadata import metadata, smart_configuration
 from ipf.rest.interactions.patch import conditional_patch, patch
 from ipf.rest.interactions.read import read
-from ipf.rest.interactions.search import (
-    search,
-    search_by_post,
-    search_compartment,
-    search_system,
-    search_system_by_post,
-)
+from ipf.rest.interactions.search import search, search_compartment, search_system
 from ipf.rest.interactions.transaction import transaction
 from ipf.rest.interactions.update import conditional_update, update
 from ipf.rest.interactions.vread import vread
@@ -71,7 +65,7 @@ async def capability_statement(request: Request, repository: Repository) -> Answ
 
 ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"GET": search_system, "POST": transaction_or_batch},
-    "_search": {"POST": search_system_by_post},
+    "_search": {"POST": search_system},
     "$reindex": {"GET": reindex_jobs, "POST": request_reindex},
     "metadata": {"GET": capability_statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
@@ -86,13 +80,14 @@ ROUTES: dict[str, dict[str, Interaction]] = {
         "PATCH": conditional_patch,
         "DELETE": conditional_delete,
     },
-    "[type]/_search": {"POST": search_by_post},
+    "[type]/_search": {"POST": search},
     "[type]/[id]": {"GET": read, "PUT": update, "PATCH": patch, "DELETE": delete},
     "[type]/_history": {"GET": history_type},
     "[type]/$export": {"GET": export, "POST": export},
     "[type]/[id]/$export": {"GET": export, "POST": export},
     "[type]/[id]/_history": {"GET": history_instance},
     "[type]/[id]/[type]": {"GET": search_compartment},
+    "[type]/[id]/[type]/_search": {"POST": search_compartment},
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/_history/[vid]": {"GET": vread},
     "[type]/$merge": {"POST": merge},
@@ -120,8 +115,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 _TOLERANT: frozenset[Interaction] = frozenset({
     read, vread, history_instance, history_type, history_system, everything,
-    search, search_by_post, search_system, search_system_by_post, search_compartment,
-    docref,
+    search, search_system, search_compartment, docref,
 })  # fmt: skip
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MAX_REPOSITORIES = 1000  # cached repositories
@@ -155,6 +149,7 @@ def handler(
         form, presentation, began = Format.JSON, DEFAULT_PRESENTATION, perf_counter()
         sent: Answer
         try:
+            request = with_posted_parameters(request)
             form = wanted_format(request)
             request, presentation = split_presentation(request)
             if identify is not None:
@@ -227,7 +222,7 @@ async def perform(request: Request, repository: Repository) -> Answer:
 
 async def perform_entry(request: Request, repository: Repository) -> Answer:
     """`perform` for an entry of a Bundle: with its requested elements, in the format of the Bundle."""
-    request, presentation = split_presentation(request)
+    request, presentation = split_presentation(with_posted_parameters(request))
     return select_elements(await perform(request, repository), presentation)
 
 
@@ -256,7 +251,7 @@ def _shape(path: tuple[str, ...]) -> str:
         return "/".join(("[type]", *path[1:]))
     if not is_id(path[1]):
         raise Problem(Category.NOT_FOUND, "this is not a valid resource id")
-    rest = path[2:] if len(path) != 4 else (path[2], "[vid]")
+    rest = (path[2], "[vid]") if len(path) == 4 and path[3] != "_search" else path[2:]
     if rest and (rest[0] in definitions().resource_types or rest[0] == "*"):
         rest = ("[type]", *rest[1:])  # a compartment
     return "/".join(("[type]", "[id]", *rest))

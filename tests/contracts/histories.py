@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from ipf.ports.history import Histories, HistoryCursor
+from ipf.ports.history_filter import HistoryFilter
 from tests.contracts.resources import T0, Writing, change, patient
 
 
@@ -25,9 +27,9 @@ class HistoriesContract(Writing):
         )
         await self.write(change(other, patient("o"), tenant="north", at=T0 + timedelta(seconds=4)))
 
-    async def seen(self, resource_type: str | None, limit: int = 50, **bounds: object) -> list[tuple[str, int]]:
+    async def seen(self, resource_type: str | None, **wanted: Any) -> list[tuple[str, int]]:
         """Ids and version numbers of a page."""
-        found = await self.histories.page("default", resource_type, limit, **bounds)  # type: ignore[arg-type]
+        found = await self.histories.page("default", resource_type, 50, HistoryFilter(**wanted))
         return [(version.id, version.version_id) for version in found]
 
     async def test_order_and_bounds(self) -> None:
@@ -45,10 +47,35 @@ class HistoriesContract(Writing):
         await self._versions()
         found, before = [], None
         for number in range(5):
-            (version,) = await self.histories.page("default", None, 1, None, before)
+            (version,) = await self.histories.page("default", None, 1, start=before)
             found.append((version.id, version.version_id))
             before = HistoryCursor.of(version)
             at = T0 + timedelta(seconds=10 + number)
             await self.write(change(await self.store.new_rid(), patient(f"new{number}"), at=at))
         self.assertEqual(found, [("p", 3), ("q", 1), ("p", 2), ("g", 1), ("p", 1)])
-        self.assertEqual(await self.histories.page("default", None, 1, None, before), [])
+        self.assertEqual(await self.histories.page("default", None, 1, start=before), [])
+        back = await self.histories.page("default", None, 2, HistoryFilter(oldest_first=True), before)
+        self.assertEqual([(version.id, version.version_id) for version in back], [("g", 1), ("p", 2)])
+
+    async def test_order_and_time(self) -> None:
+        """Oldest first; the versions that were the newest of their resource at a time."""
+        await self._versions()
+        upwards = [("p", 1), ("g", 1), ("p", 2), ("q", 1), ("p", 3)]
+        self.assertEqual(await self.seen(None, oldest_first=True), upwards)
+        self.assertEqual(await self.seen("Patient", oldest_first=True), [one for one in upwards if one[0] != "g"])
+        for first, last, expected in (
+            (-2, -1, []), (0, 1, [("p", 1)]), (1, 2, [("g", 1), ("p", 1)]), (2, 3, [("q", 1), ("p", 2), ("g", 1)]),
+            (1, 3, [("q", 1), ("p", 2), ("g", 1), ("p", 1)]), (9, 10, [("p", 3), ("q", 1), ("g", 1)]),
+        ):  # fmt: skip
+            at = T0 + timedelta(seconds=first), T0 + timedelta(seconds=last)
+            self.assertEqual(await self.seen(None, at=at), expected, (first, last))
+            self.assertEqual(await self.seen(None, at=at, oldest_first=True), expected[::-1])
+            of_p = [number for id_, number in expected if id_ == "p"]
+            for oldest_first in (False, True):
+                wanted = HistoryFilter(at=at, oldest_first=oldest_first)
+                found = await self.store.history("default", "Patient", "p", 9, None, wanted)
+                self.assertEqual([one.version_id for one in found], sorted(of_p, reverse=not oldest_first))
+        for start, oldest_first, versions in ((1, True, [2, 3]), (3, True, []), (3, False, [2, 1]), (1, False, [])):
+            wanted = HistoryFilter(oldest_first=oldest_first)
+            found = await self.store.history("default", "Patient", "p", 9, start, wanted)
+            self.assertEqual([one.version_id for one in found], versions)

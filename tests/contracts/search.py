@@ -110,7 +110,9 @@ QUESTIONS = [
     ("Observation?component-code-value-quantity=8480-6$18.66516|http://unitsofmeasure.org|kPa", ""),
     ("Observation?component-code-value-quantity=8480-6$gt18|http://unitsofmeasure.org|kPa", "bp"),
     ("Observation?combo-code-value-quantity=8480-6$gt100,29463-7$70", "bp mass"),
-    ("DocumentReference?relationship=DocumentReference/d0$replaces", ""),
+    ("DocumentReference?relationship=DocumentReference/d0$replaces", "d1"),
+    ("DocumentReference?relationship=DocumentReference/d9$replaces", ""),
+    ("DocumentReference?relationship=d0$replaces", "d1"), ("DocumentReference?relationship=appends$d9", "d1"),
     ("DocumentReference?relationship=replaces$DocumentReference/d0", "d1"),
     ("DocumentReference?relationship=replaces$DocumentReference/d9", ""),
     # dates
@@ -192,15 +194,24 @@ class SearchContract(Writing):
                 self.assertEqual(await self._walk(f"Goal?_sort={sort}", count), expected.split(), (sort, count))
 
     async def _walk(self, criteria: str, count: int) -> list[str]:
-        found: list[str] = []
-        after: str | None = None
+        """All matches by pages forwards, which pages backwards have too."""
+        query, pages, after = replace(parse_criteria(criteria), count=count), list[list[str]](), None
         while True:
-            page = await self.store.search("default", replace(parse_criteria(criteria), count=count), after)
+            page = await self.store.search("default", query, after)
             self.assertEqual(page.total, 7)
-            found += ids(page.matches)
+            self.assertEqual(page.previous is None, not pages)
+            pages.append(ids(page.matches))
             after = page.next
             if after is None:
-                return found
+                break
+        for number in range(len(pages) - 2, -1, -1):
+            page = await self.store.search("default", replace(query, backwards=True), page.previous)
+            self.assertEqual((ids(page.matches), page.total), (pages[number], 7), (criteria, count))
+            self.assertEqual((page.previous is None, page.next is None), (number == 0, False))
+        found = [one for page in pages for one in page]
+        last = await self.store.search("default", replace(query, backwards=True))
+        self.assertEqual((ids(last.matches), last.next), (found[-count:], None))
+        return found
 
     async def test_texts_of_codes(self) -> None:
         """Words of texts and displays, with and without codes; they follow changes and go with the resource."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from ipf.ports.history import Histories, HistoryCursor
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.resources import Version
-from tests.fakes.resources import MemoryFhirStore
+from tests.fakes.resources import MemoryFhirStore, wanted_of
 
 
 class MemoryHistories:
@@ -20,21 +19,21 @@ class MemoryHistories:
         tenant: str,
         resource_type: str | None,
         limit: int,
-        since: datetime | None = None,
-        before: HistoryCursor | None = None,
+        wanted: HistoryFilter = EVERY_VERSION,
+        start: HistoryCursor | None = None,
     ) -> list[Version]:
         """See `ports.Histories.page`."""
         self._store.check()
         found = [
             version
             for key, versions in self._store.versions.items()
-            for version in versions
-            if key[0] == tenant
-            and resource_type in (None, key[1])
-            and (since is None or version.last_updated >= since)
-            and (before is None or HistoryCursor.of(version) < before)
+            for version in wanted_of(versions, wanted)
+            if key[0] == tenant and resource_type in (None, key[1])
         ]
-        return sorted(found, key=HistoryCursor.of, reverse=True)[:limit]
+        found.sort(key=HistoryCursor.of, reverse=not wanted.oldest_first)
+        if start is not None:
+            found = [one for one in found if (HistoryCursor.of(one) > start) == wanted.oldest_first]
+        return [one for one in found if HistoryCursor.of(one) != start][:limit]
 
 
 _: type[Histories] = MemoryHistories

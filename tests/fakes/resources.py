@@ -40,6 +40,7 @@ from ipf.ports import (
 )
 from ipf.ports.audit import Audit
 from ipf.ports.grants import Writer
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import EMPTY, Entries
 from ipf.ports.predicates import AllOf, Test
@@ -125,11 +126,21 @@ class MemoryFhirStore:
         found = self.versions.get((tenant, resource_type, id), ())
         return next((version for version in found if version.version_id == version_id), None)
 
-    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+    async def history(
+        self,
+        tenant: str,
+        resource_type: str,
+        id: str,
+        limit: int,
+        start: int | None,
+        wanted: HistoryFilter = EVERY_VERSION,
+    ) -> list[Version]:
         """See `ports.FhirStore.history`."""
         self.check()
-        found = self.versions.get((tenant, resource_type, id), [])
-        return [version for version in reversed(found) if before is None or version.version_id < before][:limit]
+        found = wanted_of(self.versions.get((tenant, resource_type, id), []), wanted)
+        if wanted.oldest_first:
+            return [one for one in found if start is None or one.version_id > start][:limit]
+        return [one for one in reversed(found) if start is None or one.version_id < start][:limit]
 
     def note_consents(self, changes: Sequence[Change]) -> None:
         """As the store notes a write of Consents."""
@@ -177,12 +188,14 @@ class MemoryFhirStore:
         if query.summary_count or count == 0:
             return SearchPage(len(found), (), None)
         try:
-            start = 0 if after is None else int(after)
+            token = None if after is None else int(after)
         except ValueError as refused:
             raise Problem(Category.VALUE, "the page token cannot be read", "_cursor") from refused
-        end = start + count
+        end = (token or 0) + count if not query.backwards else len(found) if token is None else max(0, token - 1)
+        start = max(0, end - count) if query.backwards else token or 0
         ends = tuple(str(place + 1) for place in range(start, min(end, len(found)))) if query.each_token else ()
-        return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None, ends)
+        previous = str(start + 1) if 0 < start < len(found) else None
+        return SearchPage(total, tuple(found[start:end]), str(end) if end < len(found) else None, ends, previous)
 
     def _sort_key(self, tenant: str, version: Version, sort: Sort) -> Any:
         if sort.kind in ("id", "last_updated"):
@@ -215,6 +228,18 @@ class MemoryFhirStore:
             if not versions[-1].deleted:
                 found[resource_type] = found.get(resource_type, 0) + 1
         return found
+
+
+def wanted_of(versions: Sequence[Version], wanted: HistoryFilter) -> list[Version]:
+    """Of the versions of one resource, oldest first, those that a history is asked for."""
+    found = []
+    for number, version in enumerate(versions):
+        until = versions[number + 1].last_updated if number + 1 < len(versions) else None
+        is_recent = wanted.since is None or version.last_updated >= wanted.since
+        at = wanted.at
+        was_current = at is None or (version.last_updated < at[1] and (until is None or until > at[0]))
+        found += [version] if is_recent and was_current else []
+    return found
 
 
 class _Around:

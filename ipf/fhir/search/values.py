@@ -9,7 +9,7 @@ Source: https://hl7.org/fhir/R4/search.html#string, #token, #reference, #uri, #d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -194,8 +194,25 @@ def _composite(requested: RequestedParameter, value: str) -> list[Test]:
         tests.append(conjunction([_as_component(requested, one, known[one.code], text) for one, text in pairs]))
     bare = Source(("",))
     for code, _, components in found.nested:
-        tests.append(parts_of(code, components, values, lambda one, text: _as_component(requested, one, bare, text)))
+        for ordered in _orders(requested, components, values):
+            tests.append(
+                parts_of(code, components, ordered, lambda one, text: _as_component(requested, one, bare, text))
+            )
     return tests
+
+
+def _orders(requested: RequestedParameter, components: Sequence[Component], values: list[str]) -> list[list[str]]:
+    """The values in the order of the components' elements, and in that of their parameters if it is another.
+
+    R4 names the parameters of `relationship` (relatesto, relation) in the other order than their elements (code,
+    target): `replaces$DocumentReference/1` and `DocumentReference/1$replaces` are the same search.
+    """
+    by_url = {one.url: one.code for one in definitions().search_parameters(requested.resource_type).values()}
+    named = [by_url.get(url, "") for url, _ in requested.parameter.components]
+    meant = [one.code for one in components]
+    if named == meant or sorted(named) != sorted(meant):
+        return [values]
+    return [values, [values[named.index(code)] for code in meant]]
 
 
 def _as_component(requested: RequestedParameter, component: Component, source: Source, value: str) -> Test:

@@ -17,6 +17,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.ports import FhirStore, FhirTransaction, SearchPage, Version
 from ipf.ports.audit import FHIR, Audit, AuditFilter, AuditStore
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.search import Query, Sort
 from ipf.rest.audit.audit_search import filter_of, passes
 from ipf.security.audit import TYPE
@@ -87,13 +88,22 @@ class AuditedStore:
                 return row
         return await self._store.read_version(tenant, resource_type, id, version_id)
 
-    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+    async def history(
+        self,
+        tenant: str,
+        resource_type: str,
+        id: str,
+        limit: int,
+        start: int | None,
+        wanted: HistoryFilter = EVERY_VERSION,
+    ) -> list[Version]:
         """See `ports.FhirStore`."""
         if resource_type == TYPE and _ID.fullmatch(id):
             row = await self._row(tenant, id)
             if row is not None:
-                return [row] if before is None or before > 1 else []
-        return await self._store.history(tenant, resource_type, id, limit, before)
+                is_after = start is None or (start < 1 if wanted.oldest_first else start > 1)
+                return [row] if is_after and (wanted.at is None or row.last_updated < wanted.at[1]) else []
+        return await self._store.history(tenant, resource_type, id, limit, start, wanted)
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore`."""

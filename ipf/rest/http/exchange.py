@@ -26,6 +26,7 @@ Observe = Callable[[Request, Answer, float], None]
 """Takes every request with its caller, its response, and its start (`perf_counter`, seconds): the audit trail."""
 
 _PRESENTATION = frozenset({"_format", "_pretty"})
+_FORM = "application/x-www-form-urlencoded"
 _MAX_PARAMETERS = 200
 _MAX_SUMMARY_LENGTH = 2000
 VALIDATION = "X-FHIR-Request-Validation"  # as HAPI FHIR names it
@@ -58,6 +59,23 @@ def parameters(text: str, place: str | None = None) -> list[tuple[str, str]]:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError as refused:
         raise Problem(Category.VALUE, "the search parameters cannot be parsed", place) from refused
+
+
+def with_posted_parameters(request: Request) -> Request:
+    """A search by POST with the parameters of its form after those of the URL; other requests unchanged.
+
+    Problem MEDIA_TYPE for a body that is no form, MALFORMED or VALUE for one that cannot be read.
+    """
+    if request.method != "POST" or request.path[-1:] != ("_search",):
+        return request
+    sent = media_type(request.headers.get("content-type", _FORM))
+    if sent != _FORM:
+        raise Problem(Category.MEDIA_TYPE, f"send {_FORM}, not {sent}")
+    try:
+        text = request.body.decode()
+    except UnicodeDecodeError as refused:
+        raise Problem(Category.MALFORMED, "the search parameters are not UTF-8") from refused
+    return replace(request, query=(*request.query, *parameters(text)), body=b"") if text else request
 
 
 def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

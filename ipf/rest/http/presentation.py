@@ -8,13 +8,14 @@ Source: https://hl7.org/fhir/R4/http.html#parameters, https://hl7.org/fhir/R4/se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model import subset
+from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, indented, loads
 from ipf.fhir.xml.writer import to_xml
 from ipf.ports import Answer, Json, Request
@@ -26,6 +27,7 @@ _SUMMARIES: dict[str, Callable[[Json], Json]] = {
     "text": subset.text_only,
     "data": subset.data_only,
 }
+_INCLUDES = frozenset({"_include", "_revinclude"})
 _NO_SUBSET = frozenset({"OperationOutcome", "CapabilityStatement", "Parameters"})
 
 
@@ -49,20 +51,45 @@ def split_presentation(request: Request) -> tuple[Request, Presentation]:
     rest = tuple(pair for pair in request.query if not _is_presentation(pair))
     values = dict(pairs)
     pretty = values.get("_pretty", "false") == "true"
-    return replace(request, query=rest), Presentation(_selector(values), pretty, pairs)
+    return replace(request, query=rest), Presentation(_selector(values, _types(request)), pretty, pairs)
 
 
 def _is_presentation(pair: tuple[str, str]) -> bool:
     return pair[0] in _PRESENTATION or (pair[0] == "_summary" and pair[1] in _SUMMARIES)
 
 
-def _selector(values: dict[str, str]) -> Callable[[Json], Json] | None:
+def _selector(values: dict[str, str], types: Collection[str]) -> Callable[[Json], Json] | None:
     if "_elements" in values:
-        names = frozenset(name.strip().rpartition(".")[2] for name in values["_elements"].split(",") if name.strip())
+        names = [name.strip() for name in values["_elements"].split(",") if name.strip()]
         if not names:
             raise Problem(Category.VALUE, "_elements needs element names", "_elements")
-        return partial(subset.elements, names=names)
+        return partial(_selected, names=frozenset(_element(name, types) for name in names))
     return _SUMMARIES.get(values.get("_summary", ""))
+
+
+def _types(request: Request) -> Collection[str]:
+    """The resource types that the response may have: that of the URL alone, unless it is a search with others."""
+    known, path = definitions().resource_types, request.path
+    named = path[2] if len(path) > 2 and (path[2] in known or path[2] == "*") else "".join(path[:1])
+    if named not in known or any(name.partition(":")[0] in _INCLUDES for name, _ in request.query):
+        return known
+    return known if any(part.startswith("$") for part in path) else (named,)
+
+
+def _element(text: str, types: Collection[str]) -> tuple[str, str]:
+    """The type ("" for any) and the name of one element.  Problem VALUE names one that no type of the response has."""
+    prefix, _, name = text.rpartition(".")
+    if prefix and prefix not in definitions().resource_types:
+        raise Problem(Category.VALUE, f"_elements: {text[:80]} is no element of a resource itself", "_elements")
+    if not any(definitions().element(one, name) is not None for one in ((prefix,) if prefix else types)):
+        owner = prefix or (next(iter(types)) if len(types) == 1 else "a resource")
+        raise Problem(Category.VALUE, f"_elements: {name[:80]} is no element of {owner}", "_elements")
+    return prefix, name
+
+
+def _selected(resource: Json, names: frozenset[tuple[str, str]]) -> Json:
+    kind = resource["resourceType"]
+    return subset.elements(resource, frozenset(name for prefix, name in names if prefix in ("", kind)))
 
 
 def select_elements(answer: Answer, presentation: Presentation) -> Answer:

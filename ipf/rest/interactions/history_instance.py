@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ipf.errors import Category, Problem
-from ipf.fhir.model.bundle import Link, history
+from ipf.fhir.model.bundle import history
 from ipf.ports import Answer, Request, Version
-from ipf.rest.interactions.history import HistoryParameters, history_parameters, number
+from ipf.ports.history_filter import HistoryFilter
+from ipf.rest.interactions.history import HistoryPage, HistoryParameters, history_parameters, number
 from ipf.rest.write.permission import sees_all
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import readable_now, visible_now
 
+_BEFORE, _AFTER = "_before", "_after"
+
 
 async def history_instance(request: Request, repository: Repository) -> Answer:
-    """Versions of one resource, also of a deleted one, newest first, in pages of `_count`.
+    """Versions of one resource, also of a deleted one, in pages of `_count`; newest first, unless `_sort` says else.
 
     The total is left out where the caller may not see every version.
     """
     resource_type, id, _ = request.path
-    parameters = history_parameters(request, repository, "_before")
-    before = None if parameters.after is None else number("_before", parameters.after)
+    parameters = history_parameters(request, repository, _BEFORE, _AFTER)
+    wanted, start = parameters.wanted, None if parameters.token is None else number(*parameters.token)
     newest = await repository.store.read(request.tenant, resource_type, id)
     newest = await readable_now(newest, request.caller, request.tenant, repository.store)
     if newest is None:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
-    found = await _versions(request, repository, parameters, before)
-    versions = found[: parameters.limit]
-    has_total = parameters.since is None and sees_all(request.caller, resource_type)
-    total = newest.version_id if has_total else None
-    url = f"{request.base_url}/{resource_type}/{id}/_history?{parameters.text}"
-    links = [Link("self", url if before is None else f"{url}&_before={before}")]
-    if len(found) > len(versions):
-        links.append(Link("next", f"{url}&_before={versions[-1].version_id}"))
-    return Answer(200, history(versions, total, request.base_url, links))
+    walked = wanted if parameters.token is None else replace(wanted, oldest_first=parameters.token[0] == _AFTER)
+    found = await _versions(request, repository, parameters, walked, start)
+    page = HistoryPage.of(found, parameters, walked)
+    has_total = wanted.since is None and wanted.at is None and sees_all(request.caller, resource_type)
+
+    async def link_to(version: Version, following: bool) -> str:
+        return f"{_AFTER if wanted.oldest_first == following else _BEFORE}={version.version_id}"
+
+    links = await page.links(f"{request.base_url}/{resource_type}/{id}/_history", parameters, link_to)
+    return Answer(200, history(page.versions, newest.version_id if has_total else None, request.base_url, links))
 
 
 async def _versions(
-    request: Request, repository: Repository, parameters: HistoryParameters, before: int | None
+    request: Request, repository: Repository, parameters: HistoryParameters, walked: HistoryFilter, start: int | None
 ) -> list[Version]:
     """The visible versions of a page and one more, if there is one."""
     resource_type, id, _ = request.path
-    limit, since = parameters.limit + 1, parameters.since
+    limit = parameters.limit + 1
     found: list[Version] = []
     while True:
-        page = await repository.store.history(request.tenant, resource_type, id, limit, before)
-        recent = [one for one in page if since is None or one.last_updated >= since]
-        found += await visible_now(recent, request.caller, request.tenant, repository.store)
-        if len(found) >= limit or len(page) < limit or len(recent) < len(page):
+        page = await repository.store.history(request.tenant, resource_type, id, limit, start, walked)
+        found += await visible_now(page, request.caller, request.tenant, repository.store)
+        if len(found) >= limit or len(page) < limit:
             return found[:limit]
-        before = page[-1].version_id
+        start = page[-1].version_id

@@ -1,5 +1,7 @@
 """Searches: GET [base]/[type]?[parameters], POST [base]/[type]/_search, the same for the system and for compartments.
 
+The parameters of a posted form are in `request.query` (`exchange.with_posted_parameters`).
+
 A page continues with `_cursor`, a token of the store, so that concurrent writes cause no repeated or skipped matches.
 
 Source: https://hl7.org/fhir/R4/http.html#search, https://hl7.org/fhir/R4/search.html
@@ -23,7 +25,7 @@ from ipf.ports import Answer, Request, SearchPage
 from ipf.ports.predicates import Test
 from ipf.ports.search import Query, Term
 from ipf.ports.threads import run_by_size
-from ipf.rest.http.exchange import media_type, parameters, preference, selection
+from ipf.rest.http.exchange import preference, selection
 from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded
 from ipf.rest.interactions.search_include import Included
@@ -34,6 +36,7 @@ from ipf.rest.write.repository import Repository
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 CURSOR = "_cursor"
+BACKWARDS = "<"  # before the token of a page that ends where the token is
 _TYPE = "_type"
 _TRAIL = "AuditEvent"
 _SORT = "_sort"
@@ -62,28 +65,18 @@ async def search(request: Request, repository: Repository) -> Answer:
     return await _search_type(request, repository, selection(request.query))
 
 
-async def search_by_post(request: Request, repository: Repository) -> Answer:
-    """`search` with parameters in the body, in the URL, or in both."""
-    return await _search_type(request, repository, _posted(request))
-
-
 async def search_system(request: Request, repository: Repository) -> Answer:
     """Search the types in `_type`, or all types."""
     return await _search_system(request, repository, selection(request.query))
 
 
-async def search_system_by_post(request: Request, repository: Repository) -> Answer:
-    """`search_system` with parameters in the body."""
-    return await _search_system(request, repository, _posted(request))
-
-
 async def search_compartment(request: Request, repository: Repository) -> Answer:
     """Search [base]/[compartment]/[id]/[type]; `*` stands for all types."""
-    compartment, id, wanted = request.path
+    compartment, id, wanted = request.path[:3]
     if compartment not in compartments():
         raise Problem(Category.NOT_FOUND, f"there is no compartment of a {compartment}")
     pairs = selection(request.query)
-    path, members = "/".join(request.path), compartments()[compartment]
+    path, members = "/".join(request.path[:3]), compartments()[compartment]
 
     def restrict(resource_type: str) -> Test | None:
         return membership(compartment, id, resource_type)
@@ -136,18 +129,19 @@ async def search_response(
     request: Request, repository: Repository, pairs: Pairs, scope: Scope, named: Sequence[str] = ()
 ) -> Answer:
     """A page of search results.  `named`: the types in `_type`."""
-    cursor = next((value for name, value in pairs if name == CURSOR), None)
-    parameters_used = [pair for pair in pairs if pair[0] != CURSOR]
+    cursor, parameters_used = cursor_of(pairs)
     queries = await queries_of(request, repository, parameters_used, scope)
-    page = await _page(request, repository, queries, scope, await repository.opened(cursor))
+    opened, queries = directed(queries, await repository.opened(cursor))
+    page = await _page(request, repository, queries, scope, opened)
+    is_trail = _TRAIL in scope.types  # whose resources name patients, but are none of theirs, and which has no way back
+    page = replace(page, previous=None) if is_trail else page
     ignored = queries[0].ignored
     if ignored:
         parameters_used = _without(parameters_used, ignored)
     if named:
         parameters_used.append((_TYPE, ",".join(named)))
-    page_links = links(request, scope.path, parameters_used, cursor, await repository.sealed(page.next))
+    page_links = await links(request, repository, scope.path, parameters_used, cursor, page)
     includes = [one for query in queries for one in query.includes]
-    is_trail = _TRAIL in scope.types  # whose resources name patients, but are none of theirs
     if not (includes or ignored):
         body = searchset(page.matches, page.total, request.base_url, page_links)
         return Answer(200, body, about=() if is_trail else page.matches)
@@ -237,17 +231,6 @@ async def _page(
     return await search_types(repository.store, request.tenant, queries, cursor)
 
 
-def _posted(request: Request) -> list[tuple[str, str]]:
-    sent = media_type(request.headers.get("content-type", "application/x-www-form-urlencoded"))
-    if sent != "application/x-www-form-urlencoded":
-        raise Problem(Category.MEDIA_TYPE, f"send application/x-www-form-urlencoded, not {sent}")
-    try:
-        body = request.body.decode()
-    except UnicodeDecodeError as refused:
-        raise Problem(Category.MALFORMED, "the search parameters are not UTF-8") from refused
-    return selection([*request.query, *parameters(body)])
-
-
 def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     """The types in `_type`, and the other parameters."""
     named: list[str] = []
@@ -275,13 +258,32 @@ def _warnings(ignored: Sequence[tuple[str, str]], included: Included) -> bytes:
     return dumps(warning(texts)) if texts else b""
 
 
-def links(request: Request, path: str, pairs: Pairs, cursor: str | None, next_cursor: str | None) -> list[Link]:
-    """The links of a page: self, and next unless it is the last page."""
+def cursor_of(pairs: Pairs) -> tuple[str | None, list[tuple[str, str]]]:
+    """The page token of a request, and the other parameters."""
+    cursor = next((value for name, value in pairs if name == CURSOR), None)
+    return cursor, [pair for pair in pairs if pair[0] != CURSOR]
+
+
+def directed(queries: list[Query], opened: str | None) -> tuple[str | None, list[Query]]:
+    """The store's token in an opened one, and the queries in its direction."""
+    if opened is None or not opened.startswith(BACKWARDS):
+        return opened, queries
+    return opened.removeprefix(BACKWARDS), [replace(query, backwards=True) for query in queries]
+
+
+async def links(
+    request: Request, repository: Repository, path: str, pairs: Pairs, cursor: str | None, page: SearchPage
+) -> list[Link]:
+    """The links of a page: self; where there are several pages also first, previous and next."""
     url = f"{request.base_url}/{path}" if path else request.base_url
     query_string = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
     links = [_link("self", url, query_string, cursor)]
-    if next_cursor is not None:
-        links.append(_link("next", url, query_string, next_cursor))
+    if cursor is not None or page.next is not None:
+        links.append(_link("first", url, query_string, None))
+    if page.previous is not None:
+        links.append(_link("previous", url, query_string, await repository.sealed(BACKWARDS + page.previous)))
+    if page.next is not None:
+        links.append(_link("next", url, query_string, await repository.sealed(page.next)))
     return links
 
 

@@ -66,17 +66,40 @@ async def _concatenated(store: FhirStore, tenant: str, queries: Sequence[Query],
     if page_token.type and page_token.type not in types:
         raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
     number = types.index(page_token.type) if page_token.type else 0
+    if queries[0].backwards:
+        return await _backwards(store, tenant, queries, page_token, number)
     count, found, token = queries[0].count or 0, list[Version](), page_token.token
+    previous: str | None = None
     while number < len(queries):
         query = replace(queries[number], count=count - len(found), total="none")
         page = await store.search(tenant, query, token)
+        if page.matches and not found and (number or token):
+            previous = replace(page_token, type=types[number], token=page.previous).text()
         found += page.matches
         number, token = (number, page.next) if page.next is not None else (number + 1, None)
         if len(found) >= count:
             break
-    if number == len(queries):
-        return SearchPage(page_token.total, tuple(found), None)
-    return SearchPage(page_token.total, tuple(found), replace(page_token, type=types[number], token=token).text())
+    following = replace(page_token, type=types[number], token=token).text() if number < len(queries) else None
+    return SearchPage(page_token.total, tuple(found), following, previous=previous)
+
+
+async def _backwards(
+    store: FhirStore, tenant: str, queries: Sequence[Query], page_token: _PageToken, number: int
+) -> SearchPage:
+    """The page before the token; one without a token of the store is at the start of its type."""
+    count, found, before = queries[0].count or 0, tuple[Version, ...](), page_token.token
+    following = replace(page_token, type=queries[number].resource_type, token=None)
+    is_first = True
+    while len(found) < count and (before is not None or number > 0):
+        number -= before is None
+        query = replace(queries[number], count=count - len(found), total="none")
+        page = await store.search(tenant, query, before)
+        following = replace(following, token=page.next) if is_first else following
+        found, before, is_first = page.matches + found, page.previous, False
+    if not (before or number):
+        return SearchPage(page_token.total, found, following.text())
+    previous = replace(page_token, type=queries[number].resource_type, token=before).text()
+    return SearchPage(page_token.total, found, following.text(), previous=previous)
 
 
 async def _merged(store: FhirStore, tenant: str, queries: Sequence[Query], page_token: _PageToken) -> SearchPage:
@@ -84,14 +107,18 @@ async def _merged(store: FhirStore, tenant: str, queries: Sequence[Query], page_
     if len(sort) > 1 or sort[0].kind not in _MERGED:
         raise Problem(Category.NOT_SUPPORTED, "over several types, sort by _lastUpdated or by _id", "_sort")
     kind, descending, count = sort[0].kind, sort[0].descending, queries[0].count or 0
+    backwards = queries[0].backwards
     name = f"{'&'.join(sorted({query.canonical.partition('?')[2] for query in queries}))}"
     rows, has_more = list[tuple[Version, str]](), False
     for query in queries:
         type_query = replace(query, total="none", each_token=True, canonical=f"*?{name}")
         page = await store.search(tenant, type_query, page_token.token)
         rows += zip(page.matches, page.ends, strict=True)
-        has_more = has_more or page.next is not None
+        has_more = has_more or (page.previous if backwards else page.next) is not None
     rows.sort(key=lambda row: (getattr(row[0], kind), row[0].rid), reverse=descending)
-    kept, has_more = rows[:count], has_more or len(rows) > count
-    last = replace(page_token, token=kept[-1][1]).text() if kept and has_more else None
-    return SearchPage(page_token.total, tuple(version for version, _ in kept), last)
+    kept, has_more = rows[-count:] if backwards else rows[:count], has_more or len(rows) > count
+    matches, came_from = tuple(version for version, _ in kept), page_token.token is not None
+    has_previous, has_next = (has_more, came_from) if backwards else (came_from, has_more)
+    last = replace(page_token, token=kept[-1][1]).text() if kept and has_next else None
+    first = replace(page_token, token=kept[0][1]).text() if kept and has_previous else None
+    return SearchPage(page_token.total, matches, last, previous=first)

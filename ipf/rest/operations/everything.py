@@ -15,10 +15,19 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.compartments import compartments, membership
-from ipf.ports import Answer, Request
+from ipf.ports import Answer, Request, SearchPage
 from ipf.ports.predicates import Test
 from ipf.rest.http.exchange import preference, selection
-from ipf.rest.interactions.search import CURSOR, Scope, links, queries_of, types_found, types_of
+from ipf.rest.interactions.search import (
+    CURSOR,
+    Scope,
+    cursor_of,
+    directed,
+    links,
+    queries_of,
+    types_found,
+    types_of,
+)
 from ipf.rest.interactions.search_include import Included, references
 from ipf.rest.interactions.search_types import search_types
 from ipf.rest.write.repository import Repository
@@ -47,15 +56,17 @@ async def everything(request: Request, repository: Repository) -> Answer:
     def restrict(resource_type: str) -> Test | None:
         return membership(compartment, id, resource_type)
 
-    cursor = next((value for name, value in pairs if name == CURSOR), None)
+    cursor, pairs = cursor_of(pairs)
     search_pairs = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
-    search_pairs = [pair for pair in search_pairs if pair[0] != CURSOR]
     scope = Scope(list(dict.fromkeys(types)), "/".join(request.path), False, restrict)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     if not scope.types:
-        return Answer(200, searchset((), 0, request.base_url, links(request, scope.path, accepted, None, None)))
-    queries = [replace(query, sort=()) for query in await queries_of(request, repository, search_pairs, scope)]
-    page = await search_types(repository.store, request.tenant, queries, await repository.opened(cursor))
+        nothing = SearchPage(0, (), None)
+        page_links = await links(request, repository, scope.path, accepted, None, nothing)
+        return Answer(200, searchset((), 0, request.base_url, page_links))
+    found = [replace(query, sort=()) for query in await queries_of(request, repository, search_pairs, scope)]
+    opened, queries = directed(found, await repository.opened(cursor))
+    page = await search_types(repository.store, request.tenant, queries, opened)
     included.known.update((one.resource_type, one.id) for one in page.matches)
     await included.refer(
         key
@@ -63,8 +74,8 @@ async def everything(request: Request, repository: Repository) -> Answer:
         for key, _ in references(one, request.base_url)
         if _is_supporting(key[0], compartment, named)
     )
-    found = [pair for pair in accepted if pair[0] != CURSOR]
-    all_links = links(request, scope.path, found, cursor, await repository.sealed(page.next))
+    used = [pair for pair in accepted if pair[0] != CURSOR]
+    all_links = await links(request, repository, scope.path, used, cursor, page)
     return Answer(200, searchset(page.matches, page.total, request.base_url, all_links, included=included.versions))
 
 

@@ -21,6 +21,7 @@ from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Change, Json, Request, Version
 from ipf.ports.history import HistoryCursor
+from ipf.ports.history_filter import HistoryFilter
 from ipf.ports.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
@@ -109,7 +110,7 @@ async def _scan(
     cursor: HistoryCursor | None = None
     is_narrow = may_hide(request.caller)
     while True:
-        page = await repository.histories.page(request.tenant, name, PAGE, since, cursor)
+        page = await repository.histories.page(request.tenant, name, PAGE, HistoryFilter(since), cursor)
         for version in page:
             change = await _seen_change(version, request, candidate, repository)
             if change is None and is_narrow:

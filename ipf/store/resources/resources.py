@@ -33,6 +33,7 @@ from ipf.ports import (
     Version,
     Writes,
 )
+from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, run_inline
@@ -86,11 +87,6 @@ READ_VERSION = Statement(
     "fhir_read_version",
     "smallint, text, text, integer",
     f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id = $4",
-)
-HISTORY = Statement(
-    "fhir_history",
-    "smallint, text, text, integer, integer",
-    f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id < $4 ORDER BY v.version_id DESC LIMIT $5",
 )
 NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
 # Changes after the epoch $1: subscriptions with their writers, topics, and all search parameters when one changed.  A
@@ -149,14 +145,14 @@ COUNTS = Statement(
 PAGE_TOKEN_KEY = Statement("fhir_page_token_key", "", "SELECT key FROM page_token_key WHERE single")
 
 STATEMENTS = (
-    PAGE_TOKEN_KEY, READ, READ_VERSION, HISTORY, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
+    PAGE_TOKEN_KEY, READ, READ_VERSION, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
     *identity_answers.STATEMENTS, *consents.STATEMENTS,
 )  # fmt: skip
 
-READ_STATEMENTS = (READ, READ_VERSION, HISTORY, READ_MANY, TYPES, *search_run.STATEMENTS, *history.STATEMENTS)
+READ_STATEMENTS = (READ, READ_VERSION, READ_MANY, TYPES, *search_run.STATEMENTS, *history.STATEMENTS)
 """Those of `PostgresFhirStore.reading_from` and `PostgresHistories`."""
 
 _HIGHEST_VERSION = 2**31 - 1
@@ -229,10 +225,18 @@ class PostgresFhirStore:
         call = READ_VERSION.call(await self._partition(tenant), resource_type, id, version_id)
         return await self._version(tenant, call)
 
-    async def history(self, tenant: str, resource_type: str, id: str, limit: int, before: int | None) -> list[Version]:
+    async def history(
+        self,
+        tenant: str,
+        resource_type: str,
+        id: str,
+        limit: int,
+        start: int | None,
+        wanted: HistoryFilter = EVERY_VERSION,
+    ) -> list[Version]:
         """See `ports.FhirStore.history`."""
-        newest = _HIGHEST_VERSION if before is None else min(before, _HIGHEST_VERSION)
-        call = HISTORY.call(await self._partition(tenant), resource_type, id, newest, limit)
+        key = await self._partition(tenant), resource_type, id
+        call = history.of_one(key, limit, start, wanted)
         return [version(row) for row in await self._reads.for_tenant(tenant).many(call)]
 
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:

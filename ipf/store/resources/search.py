@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -110,12 +110,14 @@ class SearchSql:
         self._is_descending = descending
         self._driver, rank = ranked(query)
         self._is_selective = rank <= REFERENCE
+        self._backwards = query.backwards
 
     def _reset(self) -> None:
         """Start another statement."""
         self._conditions = Conditions(self._partition, self._symbols, self._units)
         self._add = self._conditions.parameters.add
-        self._joins, self._keys = self._order()
+        self._joins, keys = self._order()
+        self._keys = [replace(key, descending=key.descending != self._backwards) for key in keys]
 
     @property
     def check(self) -> int:
@@ -123,7 +125,10 @@ class SearchSql:
         return crc32(f"{self._query.canonical}|{self._query.sort}".encode())
 
     def page(self, limit: int, after: Token | None = None) -> DynamicStatement:
-        """At most `limit` rows of VERSION_COLUMNS and the keys of the order, after `after`."""
+        """At most `limit` rows of VERSION_COLUMNS and the keys of the order, after `after`.
+
+        Of a query `backwards`, rows before `after`, the last one first.
+        """
         self._reset()
         scan = None if self._query.sort else self._index_scan()
         if scan is not None:
@@ -262,8 +267,9 @@ class SearchSql:
 
     def _order_by(self, names: Sequence[str] | None = None) -> str:
         keys = [key.sql for key in self._keys] if names is None else list(names)
+        nulls = " NULLS FIRST" if self._backwards else " NULLS LAST"
         found = [
-            f"{name}{' DESC' if key.descending else ''}{' NULLS LAST' if key.nullable else ''}"
+            f"{name}{' DESC' if key.descending else ''}{nulls if key.nullable else ''}"
             for name, key in zip(keys, self._keys, strict=True)
         ]
         rid = self._scan_rid if names is None else "r.rid"
@@ -271,8 +277,8 @@ class SearchSql:
 
     def _descending(self) -> bool:
         if self._is_descending is not None:
-            return self._is_descending
-        return bool(self._keys) and self._keys[0].descending
+            return self._is_descending != self._backwards
+        return self._keys[0].descending if self._keys else self._backwards
 
     def _after(self, after: Token, rid: str | None = None) -> str:
         """The condition for rows later in the order than `after`; `rid`: the column that the scan is ordered by."""
@@ -288,10 +294,10 @@ class SearchSql:
         found = f"{rid} {sign} {last_rid}"
         for key, text in zip(reversed(self._keys), reversed(after.keys), strict=True):
             if text is None:
-                found = f"({key.sql} IS NULL AND {found})"
+                found = f"({key.sql} IS {'NOT NULL OR' if self._backwards else 'NULL AND'} {found})"
                 continue
             value, further = self._read(key, text), "<" if key.descending else ">"
-            last = f" OR {key.sql} IS NULL" if key.nullable else ""
+            last = f" OR {key.sql} IS NULL" if key.nullable and not self._backwards else ""
             found = f"({key.sql} {further} {value}{last} OR ({key.sql} = {value} AND {found}))"
         return found
 

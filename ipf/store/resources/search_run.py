@@ -97,9 +97,14 @@ class Search:
         total = None if query.total == "none" else None if token is None else token.total
         if query.total != "none" and token is None:
             total = await self._count(sql, query) if more else len(found)
+        if query.backwards:
+            found.reverse()
         matches = tuple(version(row[:COLUMNS]) for row in found)
         ends = tuple(sql.token(row, total) for row in found) if query.each_token else ()
-        return SearchPage(total, matches, sql.token(found[-1], total) if more else None, ends)
+        has_next, has_previous = (token is not None, more) if query.backwards else (more, token is not None)
+        following = sql.token(found[-1], total) if found and has_next else None
+        previous = sql.token(found[0], total) if found and has_previous else None
+        return SearchPage(total, matches, following, ends, previous)
 
     async def _run_as_text(self, statement: DynamicStatement) -> list[Row]:
         return await self._many(statement.text)
@@ -212,11 +217,21 @@ class Search:
     async def _walked(self, walk: SearchSql, query: Query, limit: int, after: Token | None) -> list[Row]:
         """Rows in the order of the first key, read from its index; then those without a value of it."""
         rows: list[Row] = []
-        if after is None or after.keys[:1] != (None,):
+        without_value = after is not None and after.keys[:1] == (None,)
+        if query.backwards:
+            if after is None or without_value:
+                rows = await self._without_value(query, limit, after)
+            if len(rows) == limit:
+                return rows
+            return rows + await self._run(walk.page(limit - len(rows), None if without_value else after))
+        if not without_value:
             rows = await self._run(walk.page(limit, after))
             if len(rows) == limit:
                 return rows
-            after = None
+        return rows + await self._without_value(query, limit - len(rows), after if without_value else None)
+
+    async def _without_value(self, query: Query, limit: int, after: Token | None) -> list[Row]:
+        """Rows of a walk without a value of the first key."""
         first, *others = query.sort
         assert first.kind in ("text", "date"), "what is walked"
         missing = Term("", "", Not(Present(first.code, first.kind)))
@@ -224,8 +239,7 @@ class Search:
         units = await self._units(query)
         sql = SearchSql(self._tenant, rest, self._symbols, units, descending=first.descending)
         following = None if after is None else replace(after, keys=after.keys[1:])
-        last = await self._run(sql.page(limit - len(rows), following))
-        return rows + [(*row[:COLUMNS], None, *row[COLUMNS:]) for row in last]
+        return [(*row[:COLUMNS], None, *row[COLUMNS:]) for row in await self._run(sql.page(limit, following))]
 
     async def _count(self, sql: SearchSql, query: Query) -> int:
         if not query_needs_resource(query):

@@ -97,7 +97,19 @@ class FormatSuite(Suite):
                 self.assertEqual(found["meta"]["tag"][0]["code"], "SUBSETTED")
         whole = await self.resource("Patient/a?_summary=false")
         self.assertEqual((set(whole), "tag" in whole["meta"]), (always | set(FULL), False))
-        self.assertEqual((await self.get("Patient/a?_elements=")).status, 400)
+        for elements, named in (
+            ("", "element names"), ("nme", "nme is no element of Patient"), ("name,name.family", "name.family"),
+            ("Observation.nme", "nme is no element of Observation"), ("name,,photo", ""), ("Observation.value", ""),
+        ):  # fmt: skip
+            answer = await self.get(f"Patient?_elements={elements}")
+            self.assertEqual(answer.status, 400 if named else 200, elements)
+            self.assertIn(named.encode(), answer.body)
+        for url, status in (
+            ("Patient?_include=Patient:general-practitioner&_elements=qualification", 200), ("?_elements=value", 200),
+            ("?_elements=nme", 400), ("Patient/a/Observation?_elements=value", 200), ("Patient/a/*?_elements=nme", 400),
+            ("Patient/a/Observation?_elements=photo", 400), ("Patient/a/_history?_elements=photo", 200),
+        ):  # fmt: skip
+            self.assertEqual((await self.get(url)).status, status, url)
 
     async def test_mandatory_elements_stay(self) -> None:
         observation = {"resourceType": "Observation", "id": "o", "status": "final", "code": {"text": "x"},

@@ -280,7 +280,16 @@ class ReadSuite(Interactions):
                 follow = links.get("next", "").removeprefix(BASE + "/")
                 await self.send("PUT", f"Basic/x{len(seen)}", {"resourceType": "Basic", "id": f"x{len(seen)}"})
             self.assertEqual([one for one in seen if "Basic" not in one], expected, url)
-        for wrong in ("_cursor=x", "_cursor=MQ", "_since=soon", "_count=x", "_at=2020", "name=x"):
+        for wrong in (
+            "_cursor=x",
+            "_cursor=MQ",
+            "_since=soon",
+            "_count=x",
+            "_at=soon",
+            "_list=1",
+            "_sort=_id",
+            "name=x",
+        ):
             for url in ("_history", "Patient/_history"):
                 self.assertEqual((await self.send("GET", f"{url}?{wrong}")).status, 400, wrong)
 
@@ -294,8 +303,38 @@ class ReadSuite(Interactions):
             links = {link["relation"]: link["url"] for link in bundle["link"]}
             url = links.get("next", "").removeprefix(f"{BASE}/")
         self.assertEqual(seen, [5, 4, 3, 2, 1])
-        for query in ("_count=x", "_at=2020", "_before=1e5"):
+        for query in ("_count=x", "_at=soon", "_before=1e5", "_sort=name", "_list=1"):
             self.assertEqual((await self.send("GET", f"Patient/a/_history?{query}")).status, 400)
+
+    async def test_history_orders_and_times(self) -> None:
+        """In both orders, by pages forwards and back, of one resource, a type and the system."""
+        for number in range(5):
+            await self.put("a", multipleBirthInteger=number)
+            self.world.pass_time()
+        for path in ("Patient/a/_history", "Patient/_history", "_history"):
+            for sort, expected in (("", "54321"), ("_sort=none&", "54321"), ("_sort=_lastUpdated&", "12345")):
+                for count in (1, 2, 5):
+                    await self._walk_both_ways(f"{path}?{sort}_count={count}", expected)
+            for at, expected in (
+                ("2026-01-31T08:05:11.5Z", "3"), ("2026-01-31T08:05:11Z", "32"), ("2026-01-31", "54321"),
+                ("2026", "54321"), ("2025", ""), ("2027-01-01", "5"), ("2026-01-31T08:05:11Z&_sort=_lastUpdated", "23"),
+            ):  # fmt: skip
+                bundle = loads((await self.send("GET", f"{path}?_at={at}")).body)
+                versions = [entry["resource"]["meta"]["versionId"] for entry in bundle.get("entry", ())]
+                self.assertEqual("".join(versions), expected, (path, at))
+
+    async def _walk_both_ways(self, url: str, expected: str) -> None:
+        seen = {"next": "", "previous": ""}
+        for relation in seen:
+            while url:
+                bundle = loads((await self.send("GET", url)).body)
+                found = "".join(entry["resource"]["meta"]["versionId"] for entry in bundle["entry"])
+                seen[relation] = found + seen[relation] if relation == "previous" else seen[relation] + found
+                links = {link["relation"]: link["url"].removeprefix(f"{BASE}/") for link in bundle["link"]}
+                self.assertEqual("first" in links, len(found) < 5)
+                url = links.get(relation, "")
+            url = links["self"]
+        self.assertEqual(seen, {"next": expected, "previous": expected})
 
     async def test_tenants_are_isolated(self) -> None:
         await self.put("a")

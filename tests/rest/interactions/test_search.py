@@ -9,6 +9,8 @@ from ipf.ports import Answer, Json, Terminology
 from tests.contracts.search import WORLD
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
 
+FORM = "application/x-www-form-urlencoded"
+
 
 class Codes:
     """A terminology of one value set and one hierarchy."""
@@ -64,8 +66,22 @@ class SearchSuite(Suite):
             found.append(entries(answer))
             totals.add(loads(answer.body).get("total"))
             following = link(answer, "next")
+        await self.check_way_back(answer, found)
         self.assertEqual(len(totals), 1, totals)
         return found
+
+    async def check_way_back(self, last: Answer, pages: list[list[str]]) -> None:
+        """`previous` leads through the same matches to the first page, which `first` of every page has."""
+        answer, found = last, list(pages[-1])
+        while (previous := link(answer, "previous")) is not None:
+            answer = await self.world.send("GET", previous)
+            found = entries(answer) + found
+            self.assertEqual(loads(answer.body).get("total"), loads(last.body).get("total"))
+        self.assertEqual(found, flat(pages))
+        first = link(last, "first")
+        self.assertEqual(first is None, len(pages) == 1)
+        if first is not None:
+            self.assertEqual(entries(await self.world.send("GET", first)), pages[0])
 
     async def test_includes(self) -> None:
         """Forward, backward, all, only of a type, and repeated."""
@@ -112,6 +128,30 @@ class SearchSuite(Suite):
         for url in ("?_type=", "?_type=Nonsense", "?_cursor=x", "?_cursor=Patient~x~1",
                     "?_type=Patient&_cursor=Encounter~~1"):  # fmt: skip
             self.assertEqual((await self.world.send("GET", url)).status, 400, url)
+
+    async def test_posted(self) -> None:
+        """Compartments; `_format`, `_pretty`, `_summary` and `_elements` in the body."""
+        await self.fill()
+        for url, body, expected in (
+            ("Patient/ann/Observation/_search", b"code=29463-7", ["Observation/mass"]),
+            ("Patient/ann/Observation/_search?code=29463-7", b"", ["Observation/mass"]),
+            ("Patient/ann/*/_search", b"_type=Encounter", ["Encounter/e1"]),
+            ("Patient/_search", b"_elements=name&_pretty=true&family=smithers", ["Patient/cid"]),
+        ):
+            answer = await self.world.send("POST", url, body, content_type=FORM)
+            self.assertEqual(entries(answer), expected, (url, answer.body))
+        (entry,) = loads(answer.body)["entry"]
+        self.assertEqual(set(entry["resource"]), {"resourceType", "id", "meta", "name"})
+        self.assertIn(b"\n  ", answer.body)
+        summary = await self.world.send("POST", "Patient/_search", b"_summary=text", content_type=FORM)
+        self.assertNotIn(b"Smith", summary.body)
+        xml = await self.world.send("POST", "Patient/_search", b"_format=xml&_count=1", content_type=FORM)
+        self.assertEqual((xml.content_type[:20], xml.body[:5]), ("application/fhir+xml", b"<?xml"))
+        for url, body, status in (
+            ("Patient/_search", b"_format=turtle", 406), ("Patient/_search", b"_elements=nme", 400),
+            ("Group/g/Observation/_search", b"", 404), ("Patient/ann/Observation/_history", b"", 404),
+        ):  # fmt: skip
+            self.assertEqual((await self.world.send("POST", url, body, content_type=FORM)).status, status, (url, body))
 
     async def test_compartments(self) -> None:
         """What belongs to a patient or an encounter."""

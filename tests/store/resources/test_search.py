@@ -18,7 +18,7 @@ from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql, query_parameters
 from tests import postgres
 from tests.contracts import search as contract
-from tests.contracts.resources import identified
+from tests.contracts.resources import change, identified, ids, patient
 from tests.contracts.search import WORLD
 from tests.fakes import MemoryFhirStore
 
@@ -145,6 +145,19 @@ class PostgresSearchTest(contract.SearchContract):
         await self.create({"resourceType": "Patient", "id": "older", "birthDate": "1900"})
         page = await self.store.search("default", query, page.next)
         self.assertEqual([one.id for one in page.matches], ["p4", "p5", "p6"])
+
+    async def test_pages_backwards_while_others_write(self) -> None:
+        """A page before ends where the later one began: no match is repeated."""
+        rids = await self.create(*(patient(f"p{n}") for n in range(6)))
+        query = replace(parse_criteria("Patient"), count=2)
+        first = await self.store.search("default", query)
+        second = await self.store.search("default", query, first.next)
+        await self.write(change(rids[1], patient("p1"), 2, patient("p1"), deleted=True))
+        await self.create(patient("p6"))
+        back = await self.store.search("default", replace(query, backwards=True), second.previous)
+        self.assertEqual((ids(back.matches), back.previous), (["p0"], None))
+        again = await self.store.search("default", query, back.next)
+        self.assertEqual(ids(again.matches), ["p2", "p3"])
 
     async def test_plans_use_index_scans(self) -> None:
         """With many rows and statistics, the three searches that count most read no table as a whole."""
