@@ -20,7 +20,7 @@ from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.http.outcome import success
-from ipf.rest.interactions.search import Scope, links, queries_of, search_response
+from ipf.rest.interactions.search import Scope, queries_of, search_response, self_link
 from ipf.rest.write.repository import Repository
 
 TYPE = "DocumentReference"
@@ -52,7 +52,7 @@ async def docref(request: Request, repository: Repository) -> Answer:
     pairs = _search(asked)
     if asked.on_demand:
         note = dumps(success(_NONE_ON_DEMAND))
-        own = links(request, "/".join(request.path), list(request.query), None, None)
+        own = [self_link(request, "/".join(request.path), request.query)]
         return Answer(200, searchset((), 0, request.base_url, own, outcome=note))
     if asked.start or asked.end:
         return await search_response(request, repository, [*pairs, ("type", ",".join(asked.types))], _SCOPE)
@@ -62,7 +62,7 @@ async def docref(request: Request, repository: Repository) -> Answer:
         query = (await queries_of(request, repository, newest, _SCOPE))[0]
         page = await repository.store.search(request.tenant, query)
         found |= {version.id: version for version in page.matches}
-    own = links(request, "/".join(request.path), list(request.query), None, None)
+    own = [self_link(request, "/".join(request.path), request.query)]
     matches = list(found.values())
     return Answer(200, searchset(matches, len(matches), request.base_url, own), about=matches)
 

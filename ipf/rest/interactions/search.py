@@ -271,12 +271,17 @@ def directed(queries: list[Query], opened: str | None) -> tuple[str | None, list
     return opened.removeprefix(BACKWARDS), [replace(query, backwards=True) for query in queries]
 
 
+def self_link(request: Request, path: str, pairs: Pairs) -> Link:
+    """The self link of a result without pages."""
+    return _link("self", f"{request.base_url}/{path}", _query_string(pairs), None)
+
+
 async def links(
     request: Request, repository: Repository, path: str, pairs: Pairs, cursor: str | None, page: SearchPage
 ) -> list[Link]:
     """The links of a page: self; where there are several pages also first, previous and next."""
     url = f"{request.base_url}/{path}" if path else request.base_url
-    query_string = "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
+    query_string = _query_string(pairs)
     links = [_link("self", url, query_string, cursor)]
     if cursor is not None or page.next is not None:
         links.append(_link("first", url, query_string, None))
@@ -285,6 +290,10 @@ async def links(
     if page.next is not None:
         links.append(_link("next", url, query_string, await repository.sealed(page.next)))
     return links
+
+
+def _query_string(pairs: Pairs) -> str:
+    return "&".join([f"{_encoded(name)}={_encoded(value)}" for name, value in pairs])
 
 
 def _encoded(text: str) -> str:

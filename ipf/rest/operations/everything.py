@@ -15,7 +15,7 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.compartments import compartments, membership
-from ipf.ports import Answer, Request, SearchPage
+from ipf.ports import Answer, Request
 from ipf.ports.predicates import Test
 from ipf.rest.http.exchange import preference, selection
 from ipf.rest.interactions.search import (
@@ -25,6 +25,7 @@ from ipf.rest.interactions.search import (
     directed,
     links,
     queries_of,
+    self_link,
     types_found,
     types_of,
 )
@@ -61,9 +62,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
     scope = Scope(list(dict.fromkeys(types)), "/".join(request.path), False, restrict)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     if not scope.types:
-        nothing = SearchPage(0, (), None)
-        page_links = await links(request, repository, scope.path, accepted, None, nothing)
-        return Answer(200, searchset((), 0, request.base_url, page_links))
+        return Answer(200, searchset((), 0, request.base_url, [self_link(request, scope.path, accepted)]))
     found = [replace(query, sort=()) for query in await queries_of(request, repository, search_pairs, scope)]
     opened, queries = directed(found, await repository.opened(cursor))
     page = await search_types(repository.store, request.tenant, queries, opened)
