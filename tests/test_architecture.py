@@ -56,7 +56,7 @@ LAYERS = {
         {"validation"},
     ],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
-    "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit", "documents"}],
+    "rest": [{"http", "identity"}, {"write"}, {"interactions"}, {"operations", "audit", "documents", "graphql"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure", "backup"}],
     "vendor_profiles": [{"drafting"}],

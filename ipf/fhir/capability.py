@@ -50,6 +50,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "validate": {"*": f"{_CORE}Resource-validate"},
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
     "docref": {"DocumentReference": f"{_US_CORE}/OperationDefinition/docref"},
+    "graphql": {"": f"{_CORE}Resource-graphql", "*": f"{_CORE}Resource-graphql"},
     "merge": {"Patient": f"{_CORE}Patient-merge"},
     "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},
     "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},

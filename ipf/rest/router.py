@@ -58,6 +58,13 @@ async def transaction_or_batch(request: Request, repository: Repository) -> Answ
     return await transaction(request, repository, perform_entry)
 
 
+async def graphql_query(request: Request, repository: Repository) -> Answer:
+    """A GraphQL query; this router performs its reads and searches."""
+    from ipf.rest.graphql.operation import graphql  # rarely needed: graphql-core takes 30 ms to import
+
+    return await graphql(request, repository, lambda one: perform(one, repository))
+
+
 async def capability_statement(request: Request, repository: Repository) -> Answer:
     """The CapabilityStatement of the routes below."""
     return await metadata(request, repository, [(shape, method) for shape in ROUTES for method in ROUTES[shape]])
@@ -67,6 +74,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "": {"GET": search_system, "POST": transaction_or_batch},
     "_search": {"POST": search_system},
     "$reindex": {"GET": reindex_jobs, "POST": request_reindex},
+    "$graphql": {"GET": graphql_query, "POST": graphql_query},
     "metadata": {"GET": capability_statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
@@ -89,6 +97,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/[type]": {"GET": search_compartment},
     "[type]/[id]/[type]/_search": {"POST": search_compartment},
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
+    "[type]/[id]/$graphql": {"GET": graphql_query, "POST": graphql_query},
     "[type]/[id]/_history/[vid]": {"GET": vread},
     "[type]/$merge": {"POST": merge},
     "[type]/[id]/$unmerge": {"POST": unmerge},

@@ -37,9 +37,11 @@ _INCLUDES = frozenset({"_include", "_revinclude"})
 
 
 def query_of(request: Request) -> Pairs:
-    """The search parameters of a request, those of a posted form and of a posted $export too."""
+    """The search parameters of a request, those of a posted form and $export too; a posted GraphQL query."""
     if request.method == "POST" and request.path[-1:] == ("$export",):
         return (*request.query, *_posted_parameters(request.body))
+    if request.method == "POST" and request.path[-1:] == ("$graphql",):
+        return (*request.query, ("query", request.body[:LONGEST_FORM].decode("utf-8", "replace")))
     if request.method != "POST" or request.path[-1:] != ("_search",):
         return request.query
     form = parse_qsl(request.body[:LONGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)

@@ -239,7 +239,7 @@ class Client:
             return subscribing
         ways: tuple[Callable[[], Step], ...] = (
             self.read, self.vread, self.history, self.history, self.search, self.search, self.system_search,
-            self.compartment, self.everything, self.audit,
+            self.compartment, self.everything, self.audit, self.graphql,
         )  # fmt: skip
         if self.make.only_reads:
             looking: Step = self.pick(ways)()
@@ -249,6 +249,7 @@ class Client:
             self.system_search, self.system_search, self.compartment, self.compartment, self.everything, self.create,
             self.create, self.update, self.update, self.conditional_update, self.patch, self.patch, self.delete,
             self.delete, self.bundle, self.bundle, self.operation, self.odd, self.audit, self.subscribe, self.events,
+            self.graphql,
         )  # fmt: skip
         found: Step = self.pick(ways)()
         return found
@@ -300,6 +301,27 @@ class Client:
         """Read."""
         return self.request(self.pick(("GET", "GET", "GET", "HEAD")), self.of_one(), if_none_match=self.tag(),
                             if_modified_since=self.pick(("", "", "Sat, 31 Jan 2026 08:00:09 GMT")))  # fmt: skip
+
+    def graphql(self) -> Step:
+        """A GraphQL query of the system or of one resource: reads, lists, references in both directions."""
+        kind = self.kind("rs")
+        optional = self.pick(("(optional: true)", ""))
+        inner = "id meta { versionId } " + {
+            "Observation": f"subject {{ resource{optional} {{ id }} }} encounter {{ resource {{ id ... on Encounter {{ "
+            "serviceProvider { resource { id } } } } } hasMember { resource { id } }",
+            "Patient": "ObservationList(_reference: patient, _sort: _id) { id hasMember { resource { id } } } "
+            "EncounterConnection(_reference: subject) { count edges { resource { id } } }",
+            "Encounter": f"subject {{ resource{optional} {{ id }} }} ObservationList(_reference: encounter) {{ id }}",
+        }.get(kind, "")
+        code = self.pick(("", "", f"(_id: {self.pick(IDS[kind])})", "(_sort: _id)", "(_count: 1)"))
+        asked = self.pick((
+            f'{{ {kind}(id: "{self.id(kind)}") {{ {inner} }} }}', f"{{ {kind}List{code} {{ {inner} }} }}",
+            f"{{ {kind}Connection{code} {{ count pagesize edges {{ resource {{ {inner} }} }} }} }}",
+        ))  # fmt: skip
+        path = "$graphql"
+        if self.chance(0.3):
+            path, asked = f"{kind}/{self.id(kind)}/$graphql", f"{{ {inner} }}"
+        return self.request("POST", path, {"query": asked}, content_type="application/json")
 
     def vread(self) -> Step:
         """One version."""

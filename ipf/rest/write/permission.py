@@ -35,7 +35,7 @@ from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
-_NARROWED = frozenset({"", "_search", "_history", "$export", "[type]/$export", "[type]/[id]/$export"})
+_NARROWED = frozenset({"", "_search", "_history", "$graphql", "$export", "[type]/$export", "[type]/[id]/$export"})
 _JOBS = ("$export-status/", "$export-file/")  # their handlers check the types of the job
 
 _RIGHTS: dict[tuple[str, str], str] = {
@@ -57,6 +57,7 @@ _RIGHTS: dict[tuple[str, str], str] = {
 _OPERATIONS = {
     "$everything": "r",
     "$docref": "s",
+    "$graphql": "r",
     "$validate": "r",
     "$expand": "r",
     "$lookup": "r",
