@@ -21,7 +21,13 @@ Route = tuple[str, str]
 
 FHIR_VERSION = "4.0.1"
 FORMATS = ("json", "application/fhir+json", "xml", "application/fhir+xml")
-PATCH_FORMATS = ("application/json-patch+json", "application/fhir+json", "application/fhir+xml")
+PATCH_FORMATS = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/xml-patch+xml",
+    "application/fhir+json",
+    "application/fhir+xml",
+)
 
 _TYPE_INTERACTIONS: dict[Route, str] = {
     ("[type]/[id]", "GET"): "read",

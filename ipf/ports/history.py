@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.resources import Version
+from ipf.ports.resources import FhirTransaction, Version
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,6 +26,9 @@ class HistoryCursor:
 
 class Histories(Protocol):
     """Versions of many resources, including deletions."""
+
+    def within(self, transaction: FhirTransaction) -> Histories:
+        """As a transaction of the store sees them; see `FhirStore.within`."""
 
     async def page(
         self,

@@ -215,11 +215,17 @@ class FhirTransaction(Protocol):
     async def changes_since(self, since: int = -1) -> Changes:
         """Changes after the epoch `since`, of all tenants, as this transaction sees them; from -1, all active ones."""
 
-    async def commit(self, writes: Writes) -> str:
+    async def commit(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None = None) -> str:
         """Write and commit in one round trip; durable on return.  WriteConflict: another transaction was first.
 
-        Returns the reason why the audit records could not be written, which fails nothing else; "" when they are.
+        `reads`: called between the writes and the commit, with reads of `FhirStore.within`.  When it raises, nothing is
+        stored.  Returns the reason why the audit records could not be written, which fails nothing else; "" when they
+        are.
         """
+
+    @property
+    def view(self) -> object:
+        """What `FhirStore.within` and `Histories.within` need of the transaction."""
 
 
 class FhirStore(Protocol):
@@ -227,6 +233,9 @@ class FhirStore(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
         """The only way to write; rolled back unless committed."""
+
+    def within(self, transaction: FhirTransaction) -> FhirStore:
+        """This store as a transaction of it sees it, for the `reads` of its commit.  It opens no transaction."""
 
     async def new_rid(self) -> int:
         """A new internal number from a block that this process has reserved: rarely a round trip."""

@@ -367,6 +367,32 @@ class FhirStoreContract(Writing):
         """Event numbers of a subscription as stored, in order of number; implemented by the test case."""
         raise NotImplementedError
 
+    async def test_reads_before_the_commit(self) -> None:
+        """They see the writes, others do not need to; when one raises, nothing is stored."""
+        rid = await self.store.new_rid()
+        written = change(rid, identified("a", "1"))
+        for fails in (True, False):
+            try:
+                async with self.store.transaction() as transaction:
+                    await transaction.look_up(Lookup())
+                    store = self.store.within(transaction)
+
+                    async def read(store: FhirStore = store, fails: bool = fails) -> None:
+                        found = await store.search("default", parse_criteria("Patient?identifier=urn:mrn|1"))
+                        self.assertEqual(ids(found.matches), ["a"])
+                        self.assertEqual(ids(await store.read_many("default", [("Patient", "a")])), ["a"])
+                        self.assertEqual(len(await store.history("default", "Patient", "a", 9, None)), 1)
+                        with self.assertRaises(Problem):
+                            store.transaction()
+                        if fails:
+                            raise Problem(Category.NOT_FOUND, "no")
+
+                    await transaction.commit(Writes([written]), read)
+            except Problem as problem:
+                self.assertTrue(fails, problem)
+            self.assertEqual(await self.store.read("default", "Patient", "a") is None, fails)
+            self.assertEqual(await self.found("Patient?identifier=urn:mrn|1"), [] if fails else ["a"])
+
     async def test_uncommitted_is_gone(self) -> None:
         """A transaction that ends without commit, or by an exception, writes nothing; the next one works."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipf.ports.history import Histories, HistoryCursor
 from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.resources import Version
+from ipf.ports.resources import FhirTransaction, Version
 from tests.fakes.resources import MemoryFhirStore, wanted_of
 
 
@@ -13,6 +13,10 @@ class MemoryHistories:
 
     def __init__(self, store: MemoryFhirStore) -> None:
         self._store = store
+
+    def within(self, transaction: FhirTransaction) -> MemoryHistories:
+        """See `ports.Histories.within`."""
+        return MemoryHistories(self._store.within(transaction))
 
     async def page(
         self,

@@ -7,8 +7,9 @@ and of the set of subscriptions are held until the transaction ends, as in Postg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ class MemoryFhirStore:
         self.audits: list[Audit] = []
         self.audit_refusal = ""
         self.broken: Problem | None = None
+        self.is_within = False
         self._last_rid = 0
         self._locks: dict[tuple[str, str, str], DeferredLock] = {}
 
@@ -89,8 +91,16 @@ class MemoryFhirStore:
         if self.broken is not None:
             raise self.broken
 
+    def within(self, transaction: FhirTransaction) -> MemoryFhirStore:
+        """See `ports.FhirStore.within`."""
+        other = copy(self)
+        other.is_within = True
+        return other
+
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
         """See `ports.FhirStore.transaction`."""
+        if self.is_within:
+            raise Problem(Category.NOT_SUPPORTED, "an operation that writes cannot be part of a transaction")
         return self._transaction()
 
     @asynccontextmanager
@@ -338,8 +348,27 @@ class MemoryTransaction:
         found = [versions[-1] for versions in self._store.versions.values() if versions[-1].rid == state.rid]
         return topic_in(loads(found[0].body)) if state.served else None
 
-    async def commit(self, writes: Writes) -> str:
+    @property
+    def view(self) -> object:
+        """See `ports.FhirTransaction.view`."""
+        return self._store
+
+    async def commit(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None = None) -> str:
         """See `ports.FhirTransaction.commit`."""
+        if reads is None:
+            return self._commit(writes)
+        store = self._store
+        before = {name: value for name, value in vars(store).items() if not name.startswith("_")}
+        saved = deepcopy(before)
+        try:
+            refused = self._commit(writes)
+            await reads()
+        except BaseException:
+            vars(store).update(saved)
+            raise
+        return refused
+
+    def _commit(self, writes: Writes) -> str:
         store = self._store
         store.check()
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -67,6 +68,12 @@ class AuditedStore:
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
         """See `ports.FhirStore`."""
         return self._store.transaction()
+
+    def within(self, transaction: FhirTransaction) -> FhirStore:
+        """See `ports.FhirStore`.  The trail is read as it is outside of the transaction."""
+        other = copy(self)
+        other._store = self._store.within(transaction)
+        return other
 
     async def new_rid(self) -> int:
         """See `ports.FhirStore`."""

@@ -17,7 +17,9 @@ from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Json, Mapped, Request
 from ipf.ports.search import Query
 from ipf.rest.http.exchange import creates_only, if_match, parameters, refuse_parameters
+from ipf.rest.write.permission import only_reads
 from ipf.rest.write.unit import Entry, Method
+from ipf.security.access import Unauthorized
 
 _METHODS = {"POST": Method.CREATE, "PUT": Method.UPDATE, "PATCH": Method.PATCH, "DELETE": Method.DELETE}
 _TEXTS = ("ifNoneExist", "ifMatch", "ifNoneMatch", "ifModifiedSince")
@@ -56,6 +58,25 @@ def is_read(item: Any, place: str) -> bool:
         return True
     last: str = request["url"].partition("?")[0].rpartition("/")[2]
     return request["method"] == "POST" and (last == "_search" or last.startswith("$"))
+
+
+def check_only_reads(item: Any, place: str) -> None:
+    """Problem NOT_SUPPORTED for an operation that may write: a transaction would not undo it."""
+    last: str = item["request"]["url"].partition("?")[0].rpartition("/")[2]
+    if last.startswith("$") and not only_reads(last):
+        text = f"{last[:60]} may write, so it cannot be part of a transaction; send it alone or in a batch"
+        raise Problem(Category.NOT_SUPPORTED, text, f"{place}.request.url")
+
+
+def located(problem: Problem, place: str) -> Problem:
+    """The same failure, of the read at this place of a Bundle."""
+    issues = tuple(replace(one, place=f"{place} ({one.place})" if one.place else place) for one in problem.issues)
+    found = Problem(problem.category, problem.text, place)
+    if isinstance(problem, Unauthorized):
+        found = Unauthorized(problem.text, problem.challenge)
+        found.place = place
+    found.issues = issues
+    return found
 
 
 def request_of(item: Any, place: str) -> Json:

@@ -15,7 +15,6 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import selection
-from ipf.rest.write.commit import refresh
 from ipf.rest.write.repository import Repository
 
 
@@ -38,7 +37,7 @@ async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
     """Canonical URLs of the served topics; while the store is unreachable, of those loaded before."""
     matcher = repository.matcher
     with suppress(StoreUnreachable):
-        await refresh(repository.store, matcher)
+        await repository.refresh()
     served = matcher.topics(request.tenant)
     return tuple(f"{one.url}|{one.version}" if one.version else one.url for one in served)
 

@@ -1,8 +1,9 @@
 """PATCH [base]/[type]/[id] and PATCH [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#patch
 
-A JSON Patch (`application/json-patch+json`) or a FHIRPath Patch (a Parameters resource).  The patch is applied to the
-current version inside the write transaction, so that concurrent writes are not lost.  The patched resource is checked
-like every resource that a client sends.  XML Patch is refused with 415.
+A JSON Patch (`application/json-patch+json`), a JSON Merge Patch (`application/merge-patch+json`), an XML Patch
+(`application/xml-patch+xml`) or a FHIRPath Patch (a Parameters resource).  The patch is applied to the current version
+inside the write transaction, so that concurrent writes are not lost.  The patched resource is checked like every
+resource that a client sends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.patch.fhirpath_patch import fhirpath_patch
 from ipf.fhir.patch.json_patch import json_patch
+from ipf.fhir.patch.merge_patch import merge_patch
 from ipf.fhir.structure.check import check_structure
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.exchange import condition, if_match, resource_body
@@ -26,6 +28,9 @@ from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, unit_for
 
 JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+XML_PATCH = "application/xml-patch+xml"
+_PATCHES = f"{JSON_PATCH}, {MERGE_PATCH} or {XML_PATCH}"
 
 Apply = Callable[[Json], Json]
 
@@ -62,23 +67,39 @@ def _version(request: Request) -> int | None:
 
 def _sent(request: Request, repository: Repository) -> Apply:
     content_type = request.headers.get("content-type", "")
-    if media_type(content_type) == JSON_PATCH:
-        return _admitted(json_patch(loads(request.body)), repository)
+    change = _change_of(content_type, request.body)
+    if change is not None:
+        return _admitted(change, repository)
     if not is_fhir(content_type):
-        text = f"send {JSON_PATCH}, or Parameters as application/fhir+json or application/fhir+xml"
+        text = f"send {_PATCHES}, or Parameters as application/fhir+json or application/fhir+xml"
         raise Problem(Category.MEDIA_TYPE, text)
     return patch_of(resource_body(request, "Parameters"), repository)
 
 
+def _change_of(content_type: str, text: bytes) -> Apply | None:
+    """The patch of a text with this content type; None for a type that is no patch's."""
+    kind = media_type(content_type)
+    if kind == JSON_PATCH:
+        return json_patch(loads(text))
+    if kind == MERGE_PATCH:
+        return merge_patch(loads(text))
+    if kind == XML_PATCH:
+        from ipf.fhir.patch.xml_patch import xml_patch  # rarely needed, and loads lxml
+
+        return xml_patch(text)
+    return None
+
+
 def patch_of(resource: Json, repository: Repository, place: str | None = None) -> Apply:
-    """The patch in a Bundle entry: Parameters, or a Binary with a JSON Patch.  Problems are located below `place`."""
+    """The patch in a Bundle entry: Parameters, or a Binary with another patch.  Problems are located below `place`."""
     try:
         check_structure(resource)
         if resource["resourceType"] == "Parameters":
             return _admitted(fhirpath_patch(resource), repository, place)
-        if media_type(resource.get("contentType", "")) != JSON_PATCH:
-            raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary with a patch must be {JSON_PATCH}")
-        return _admitted(json_patch(loads(_content(resource))), repository, place)
+        change = _change_of(resource.get("contentType", ""), _content(resource))
+        if change is None:
+            raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary with a patch must be {_PATCHES}")
+        return _admitted(change, repository, place)
     except Problem as refused:
         if place is None:
             raise

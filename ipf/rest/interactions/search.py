@@ -30,7 +30,6 @@ from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded
 from ipf.rest.interactions.search_include import Included
 from ipf.rest.interactions.search_types import search_types
-from ipf.rest.write.commit import refresh
 from ipf.rest.write.permission import limited, searchable
 from ipf.rest.write.repository import Repository
 
@@ -161,10 +160,10 @@ async def queries_of(request: Request, repository: Repository, pairs: Pairs, sco
     try:
         found = await _parsed(request, repository, pairs, scope)
     except Problem as refused:
-        if refused.category is not Category.NOT_SUPPORTED or not await refresh(repository.store, repository.matcher):
+        if refused.category is not Category.NOT_SUPPORTED or not await repository.refresh():
             raise
         return await _parsed(request, repository, pairs, scope)
-    if found[0].ignored and await refresh(repository.store, repository.matcher):
+    if found[0].ignored and await repository.refresh():
         return await _parsed(request, repository, pairs, scope)
     return found
 

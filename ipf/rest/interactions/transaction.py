@@ -1,7 +1,8 @@
 """POST [base] with a Bundle: https://hl7.org/fhir/R4/http.html#transaction
 
-A transaction becomes one unit, stored completely or not at all.  Each write of a batch becomes a unit of its own; a few
-hundred share one commit.  Reads, searches and operations run after the writes.
+A transaction becomes one unit, stored completely or not at all.  Its reads, searches and operations run after its
+writes and before the commit, so that nothing is stored when one fails.  Each write of a batch becomes a unit of its
+own; a few hundred share one commit.  The reads of a batch run after the writes.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
-from ipf.ports import Answer, Json, Request, Version
+from ipf.ports import Answer, FhirTransaction, Json, Request, Version
 from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline, without_garbage_collection
 from ipf.rest.http.exchange import location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
-from ipf.rest.interactions.bundle_entries import entries_of, entry_of, is_read, request_for
+from ipf.rest.interactions.bundle_entries import check_only_reads, entries_of, entry_of, is_read, located, request_for
 from ipf.rest.interactions.patch import patch_of
 from ipf.rest.interactions.write_response import describe
-from ipf.rest.write.commit import commit
+from ipf.rest.write.commit import Reads, commit
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.large_bundle import (
     STREAMED_BYTES,
@@ -49,17 +50,20 @@ async def transaction(request: Request, repository: Repository, perform: Perform
     is_large = len(request.body) >= LARGE_BODY
     run_in_thread: RunInThread = repository.run_in_thread if is_large or repository.validates else run_inline
     with without_garbage_collection() if is_large else nullcontext():
-        work = await _execute_writes(request, repository, run_in_thread)
-    await work.read(perform)
+        work = await _execute_writes(request, repository, run_in_thread, perform)
+    if not work.is_transaction:
+        await work.read(perform)
     body: bytes = await run_in_thread(work.response)
     await run_in_thread(lambda: clear_gradually(work.responses))
     return Answer(200, body, about=work.about)
 
 
-async def _execute_writes(request: Request, repository: Repository, run_in_thread: RunInThread) -> _BundleWork:
+async def _execute_writes(
+    request: Request, repository: Repository, run_in_thread: RunInThread, perform: Perform
+) -> _BundleWork:
     """Parse the Bundle and store its writes.  `run_in_thread`: runs parsing and rendering."""
     work: _BundleWork = await run_in_thread(lambda: _read_work(request, repository))
-    results = await work.write()
+    results = await work.write(perform)
     await run_in_thread(lambda: work.add_responses(results))
     await run_in_thread(lambda: clear_gradually(work.writes))
     return work
@@ -111,6 +115,8 @@ class _BundleWork:
             place = f"Bundle.entry[{number}]"
             try:
                 if is_read(item, place):
+                    if self.is_transaction:
+                        check_only_reads(item, place)
                     self.reads[number] = request_for(item, self.request, place)
                 else:
                     entry = _entry_of(item, place, self.request.base_url, self.repository)
@@ -122,15 +128,20 @@ class _BundleWork:
         if self.is_transaction:
             _check_unique_full_urls(self.writes.values())
 
-    async def write(self) -> list[tuple[int, EntryResult | Problem]]:
-        """Store the writes, as one unit or one unit each; their results by entry number."""
+    async def write(self, perform: Perform) -> list[tuple[int, EntryResult | Problem]]:
+        """Store the writes, as one unit or one unit each; their results by entry number.
+
+        Of a transaction, the reads run by `perform` too.
+        """
         if not self.writes:
+            if self.is_transaction:
+                await self.read_all(perform, self.repository)
             return []
         if self.is_transaction:
             unit = unit_for(self.request, *self.writes.values(), distinct=True)
             is_large = len(self.request.body) >= LARGE_BODY or self._has_patch
             results: Sequence[EntryResult | Problem] = (
-                await self.repository.commit_one(unit, is_large=is_large)
+                await self.repository.commit_one(unit, is_large=is_large, reads=self._reads_within(perform))
             ).entries
             numbers = list(self.writes)
         else:
@@ -179,17 +190,39 @@ class _BundleWork:
         except Problem as problem:
             return problem
 
+    def _reads_within(self, perform: Perform) -> Reads | None:
+        """The reads of a transaction, within it; None when it has none."""
+
+        async def read(transaction: FhirTransaction) -> None:
+            await self.read_all(perform, self.repository.within(transaction))
+
+        return read if self.reads else None
+
+    async def read_all(self, perform: Perform, repository: Repository) -> None:
+        """Run the reads of a transaction; Problem, with the place of its entry, when one fails.  May be repeated."""
+        self.about.clear()
+        for number, request in self.reads.items():
+            try:
+                self._add_answer(number, await perform(request, repository))
+            except (StoreUnreachable, WriteConflict):
+                raise
+            except Problem as problem:
+                raise located(problem, f"Bundle.entry[{number}].request.url") from problem
+
     async def read(self, perform: Perform) -> None:
-        """Run the reads, after the writes."""
+        """Run the reads of a batch, after the writes."""
         for number, request in self.reads.items():
             try:
                 answer = await perform(request, self.repository)
             except Problem as problem:
                 self._answer_failure(number, problem)
             else:
-                self.about += answer.about
-                tag = dict(answer.headers).get("ETag")
-                self.responses[number] = ResponseEntry(_status(answer.status), etag=tag, resource=answer.body)
+                self._add_answer(number, answer)
+
+    def _add_answer(self, number: int, answer: Answer) -> None:
+        self.about += answer.about
+        tag = dict(answer.headers).get("ETag")
+        self.responses[number] = ResponseEntry(_status(answer.status), etag=tag, resource=answer.body)
 
     def response(self) -> bytes:
         """The response Bundle."""

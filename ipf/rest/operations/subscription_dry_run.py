@@ -25,7 +25,6 @@ from ipf.ports.history_filter import HistoryFilter
 from ipf.ports.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
-from ipf.rest.write.commit import refresh
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import searchable, visible
 from ipf.rest.write.repository import Repository
@@ -62,7 +61,7 @@ async def dry_run(request: Request, repository: Repository) -> Answer:
     days = 7 if days is None else days
     if not 0 < days <= _MOST_DAYS:
         raise Problem(Category.VALUE, f"days must be a number from 1 to {_MOST_DAYS}", "days")
-    await refresh(repository.store, repository.matcher)
+    await repository.refresh()
     canonical = topic_url(subscription)
     topic = repository.matcher.topic(request.tenant, canonical) if canonical is not None else None
     candidate = DryRun(request.tenant, subscription, topic)

@@ -3,6 +3,7 @@
 Units share the transaction and its two or three round trips; each succeeds or fails individually.  After a write
 conflict, all units are planned again from a new prefetch; after repeated conflicts each unit gets its own transaction.
 A unit that writes Subscriptions, topics or search parameters has its own transaction, so that later units see them.
+So has a unit with reads (the GETs of a transaction Bundle), which run after its writes and before the commit.
 
 Crash: the transaction is stored completely or not at all.  When the connection breaks during the commit,
 StoreUnreachable is raised and the outcome is unknown; a unit with a receipt may be sent again.
@@ -10,8 +11,9 @@ StoreUnreachable is raised and the outcome is unknown; a unit with a receipt may
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 
 from ipf.errors import Problem, WriteConflict
@@ -49,6 +51,9 @@ from ipf.security.access import refresh_access
 
 _SHARED_ATTEMPTS = 3
 
+Reads = Callable[[FhirTransaction], Awaitable[None]]
+"""Reads within a transaction, after its writes; what it raises rolls everything back.  A retry calls it again."""
+
 
 async def commit(
     units: Sequence[Unit],
@@ -59,15 +64,17 @@ async def commit(
     attempts: int = 16,
     run_in_thread: RunInThread = run_inline,
     is_large: bool = False,
+    reads: Reads | None = None,
 ) -> list[UnitResult | Problem]:
     """Store each unit completely or not at all; one result or Problem per unit, in order.
 
     `attempts`: maximum number of attempts of a single unit; then its Problem is WriteConflict.  `run_in_thread`: used
-    for many entries, or when `is_large`.  Raises StoreUnreachable when the outcome of every unit is unknown.
+    for many entries, or when `is_large`.  `reads`: of the only unit; what it raises is raised.  Raises StoreUnreachable
+    when the outcome of every unit is unknown.
     """
     if not is_large and sum([len(unit.entries) for unit in units]) < LARGE:
         run_in_thread = run_inline
-    committer = _Committer(store, matcher, clock, attempts, run_in_thread)
+    committer = _Committer(store, matcher, clock, attempts, run_in_thread, reads)
     results: list[UnitResult | Problem] = []
     prepared_units: list[PreparedUnit] = await run_in_thread(lambda: [prepare(unit, lazy=True) for unit in units])
     for _, run in groupby(enumerate(prepared_units), key=_transaction_key):
@@ -93,8 +100,15 @@ class _Committer:
     """One call of `commit`."""
 
     def __init__(
-        self, store: FhirStore, matcher: Matcher, clock: Clock, attempts: int, run_in_thread: RunInThread
+        self,
+        store: FhirStore,
+        matcher: Matcher,
+        clock: Clock,
+        attempts: int,
+        run_in_thread: RunInThread,
+        reads: Reads | None = None,
     ) -> None:
+        self._reads = reads
         self._store = store
         self._matcher = matcher
         self._clock = clock
@@ -160,7 +174,8 @@ class _Committer:
             plan, snapshot = await self._planned(transaction, prepared_units, changing)
             if plan.topics and not changing:
                 return None
-            if plan.changes or plan.receipts:
+            reads = self._reads_of(plan, transaction)
+            if plan.changes or plan.receipts or reads:
                 reindex = _reindex(plan) if changing else ()
                 events = await self._events(plan)
                 audit = TransactionAudit(prepared_units, plan)
@@ -168,7 +183,7 @@ class _Committer:
                 records: list[Audit] = await self._run_in_thread(lambda: audit.records(ended))
                 states, topics = plan.subscriptions, plan.topics
                 refused = await transaction.commit(
-                    Writes(plan.changes, events, plan.receipts, states, reindex, topics, plan.creators, records)
+                    Writes(plan.changes, events, plan.receipts, states, reindex, topics, plan.creators, records), reads
                 )
                 audit.ended(refused)
         if any(request.is_definition for request in reindex):
@@ -176,6 +191,12 @@ class _Committer:
         if self._run_in_thread is not run_inline:
             await self._run_in_thread(lambda: clear_gradually(plan.changes, *snapshot.parts))
         return plan.results
+
+    def _reads_of(self, plan: Plan, transaction: FhirTransaction) -> Callable[[], Awaitable[None]] | None:
+        """The reads after the writes of a plan; None when there are none, or the plan has failed."""
+        if self._reads is None or not isinstance(plan.results[0], UnitResult):
+            return None
+        return partial(self._reads, transaction)
 
     async def _planned(
         self, transaction: FhirTransaction, prepared_units: Sequence[PreparedUnit], changing: bool

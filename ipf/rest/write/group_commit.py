@@ -8,18 +8,21 @@ The queue is volatile: the outcome of an unanswered request is unknown after a c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.rest.write.unit import Unit, UnitResult
 
 Store = Callable[[Sequence[Unit]], Awaitable[list[UnitResult | Problem]]]
+Ending = Coroutine[Any, Any, UnitResult | Problem]
 
 _MAX_UNITS = 40  # in one transaction
 _MAX_TRANSACTIONS = 2  # transactions
 _LARGE = 20  # entries; such a unit goes on its own
+_MAX_READING = 2  # transactions that also read: each may need a second connection, so they must not take all
 
 
 class WriteGroup:
@@ -28,6 +31,12 @@ class WriteGroup:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Unit, Deferred[UnitResult | Problem]]] = deque()
         self._running = 0
+        self._reading = DeferredSemaphore(_MAX_READING)
+
+    async def store_and_read(self, store: Callable[[], Ending]) -> UnitResult | Problem:
+        """The result of `store`, which stores one unit in its own transaction and reads in it."""
+        result: UnitResult | Problem = await self._reading.run(lambda: Deferred.fromCoroutine(store()))
+        return result
 
     async def store(self, unit: Unit, store: Store) -> UnitResult | Problem:
         """The result of one unit; `store` stores several.  Raises what `store` raises for this unit alone."""

@@ -72,6 +72,12 @@ _OPERATIONS = {
 }
 """The right that an operation on a type requires; an operation that is not listed requires all rights."""
 
+
+def only_reads(operation: str) -> bool:
+    """Whether an operation, such as `$everything`, changes nothing."""
+    return not set(_OPERATIONS.get(operation, "u")) - {"r", "s"}
+
+
 _PLAIN = frozenset({"[type]", "[type]/[id]"})
 """Routes where GET requires a right on the type only."""
 

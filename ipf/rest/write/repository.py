@@ -6,7 +6,7 @@ The composition root builds it once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ipf.errors import Problem
@@ -22,6 +22,7 @@ from ipf.ports import (
     Clock,
     DeliveryQueue,
     FhirStore,
+    FhirTransaction,
     Json,
     Matcher,
     ReindexQueue,
@@ -33,7 +34,7 @@ from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.page_tokens import PageTokens
-from ipf.rest.write.commit import commit
+from ipf.rest.write.commit import Reads, commit, refresh
 from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
 from ipf.rest.write.integrity import Integrity
@@ -60,7 +61,7 @@ class Repository:
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
     planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
-    tokens that are given out.
+    tokens that are given out.  `is_within`: it reads within a transaction.
     """
 
     store: FhirStore
@@ -90,6 +91,7 @@ class Repository:
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
     page_tokens: PageTokens = field(default_factory=PageTokens, compare=False)
     page_mark: str = ""
+    is_within: bool = False
 
     async def parsed(self, request: Request, parse: Callable[[], T]) -> T:
         """What `parse` makes of the body of a request; in a thread when it is large."""
@@ -140,16 +142,29 @@ class Repository:
         names = self.matcher.signals(self.tenant, loads(version.body), caller)
         return [Finding("warning", "security", SIGNALS.format(name), "Subscription.criteria") for name in names]
 
-    async def commit_one(self, unit: Unit, *, is_large: bool = False) -> UnitResult:
-        """Store one unit; raises its Problem.  `is_large`: its entries are few but large."""
+    def within(self, transaction: FhirTransaction) -> Repository:
+        """This repository for the reads of a transaction, which see what it writes."""
+        store, histories = self.store.within(transaction), self.histories.within(transaction)
+        return replace(self, store=store, histories=histories, is_within=True)
+
+    async def refresh(self) -> bool:
+        """`commit.refresh`; a transaction has done it before its reads."""
+        return not self.is_within and await refresh(self.store, self.matcher)
+
+    async def commit_one(self, unit: Unit, *, is_large: bool = False, reads: Reads | None = None) -> UnitResult:
+        """Store one unit; raises its Problem.  `is_large`: its entries are few but large.  `reads`: see `commit`."""
         if self.integrity is not None:
             await self.integrity.check(unit, self.run_in_thread)
-        if is_large:
-            result = (
-                await commit(
-                    [unit], self.store, self.matcher, self.clock, run_in_thread=self.run_in_thread, is_large=True
-                )
-            )[0]
+
+        async def alone() -> UnitResult | Problem:
+            run_in_thread = self.run_in_thread
+            parts = [unit], self.store, self.matcher, self.clock
+            return (await commit(*parts, run_in_thread=run_in_thread, is_large=is_large, reads=reads))[0]
+
+        if reads is not None:
+            result = await self.write_group.store_and_read(alone)
+        elif is_large:
+            result = await alone()
         else:
             result = await self.write_group.store(unit, self._commit)
         if isinstance(result, Problem):

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 from ipf.ports.history import Histories, HistoryCursor
 from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.resources import Version
-from ipf.store.postgres.database import Database
+from ipf.ports.resources import FhirTransaction, Version
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement
+from ipf.store.postgres.session_reads import Readable, view_of
 
 RARE = 5000  # resources; a type with fewer is read by its resources
 
@@ -103,8 +103,12 @@ def of_one(key: tuple[int, str, str], limit: int, start: int | None, wanted: His
 class PostgresHistories:
     """`ports.Histories` on a Database that was opened with the FHIR store's statements."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Readable) -> None:
         self._database = database
+
+    def within(self, transaction: FhirTransaction) -> Histories:
+        """See `ports.Histories.within`."""
+        return PostgresHistories(view_of(transaction))
 
     async def page(
         self,

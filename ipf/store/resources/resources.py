@@ -8,28 +8,22 @@ that returned survives a crash as a whole.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
-from itertools import islice
 
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
-from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,
     MATCH_LIMIT,
-    ActiveSubscription,
     Changes,
     FhirStore,
     FhirTransaction,
-    Json,
     Lookup,
     LookupResult,
     SearchPage,
-    ServedTopic,
     Version,
     Writes,
 )
@@ -39,10 +33,9 @@ from ipf.ports.search import Query
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres import lookup, symbols
 from ipf.store.postgres.audit_calls import refusal
-from ipf.store.postgres.database import Database, Row, Session
+from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.lookup import (
     BATCH_SIZE,
-    CURRENT_VERSION,
     LOCK_SUBSCRIPTIONS,
     SHARE_SUBSCRIPTIONS,
     VERSION_COLUMNS,
@@ -59,10 +52,11 @@ from ipf.store.postgres.lookup import (
     version,
 )
 from ipf.store.postgres.quoting import Statement, joined, script
+from ipf.store.postgres.session_reads import Readable, SessionReads, view_of
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
-from ipf.store.postgres.writers import WRITERS_OF, writers_in
 from ipf.store.resources import consents, exports, grants, history, integrity, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
+from ipf.store.resources.changes import CHANGES, changes_in
 from ipf.store.resources.search_run import Search
 from ipf.store.resources.search_texts import Many
 from ipf.store.resources.tenants import TenantTransaction
@@ -89,32 +83,6 @@ READ_VERSION = Statement(
     f"SELECT {VERSION_COLUMNS} {_OF_RESOURCE} AND v.version_id = $4",
 )
 NEXT_RIDS = Statement("fhir_next_rids", "", "SELECT nextval('rid_blocks')")
-# Changes after the epoch $1: subscriptions with their writers, topics, and all search parameters when one changed.  A
-# subscription or topic without a body fires no longer; a first reading ($1 < 0) skips those.
-CHANGES = Statement(
-    "fhir_changes",
-    "bigint, smallint",
-    f"""
-SELECT 0, p.name, s.rid, s.id,
-       CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END,
-       {WRITERS_OF}
-FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
-WHERE s.epoch > $1 AND ($1 >= 0 OR s.status IN ('requested', 'active', 'error'))
-UNION ALL
-SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END, NULL
-FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
-JOIN resources r ON r.rid = t.rid {CURRENT_VERSION}
-WHERE t.epoch > $1 AND ($1 >= 0 OR t.served)
-UNION ALL
-SELECT 2, '', r.rid, r.id, v.body, NULL
-FROM resources r JOIN resource_versions v ON v.rid = r.rid AND v.version_id = r.version_id
-WHERE r.partition_id = $2 AND r.resource_type = 'SearchParameter' AND NOT r.deleted
-  AND (SELECT parameters_epoch FROM subscription_epoch WHERE single) > $1
-UNION ALL
-SELECT 3, '', parameters_epoch, '', NULL, NULL FROM subscription_epoch WHERE single
-ORDER BY 1, 3""",
-)
 READ_MANY = Statement(
     "fhir_read_many",
     "smallint, text, text",
@@ -166,7 +134,7 @@ class PostgresFhirStore:
 
     def __init__(self, database: Database, run_in_thread: RunInThread = run_inline) -> None:
         self._database = database
-        self._reads = database
+        self._reads: Readable = database
         self._run_in_thread = run_in_thread
         self._symbols = SymbolTable(database)
         self._rids = iter(range(0))
@@ -181,20 +149,29 @@ class PostgresFhirStore:
         other._reads = standby
         return other
 
+    def within(self, transaction: FhirTransaction) -> PostgresFhirStore:
+        """See `ports.FhirStore.within`."""
+        other = copy(self)
+        other._reads = view_of(transaction)
+        return other
+
     def transaction(self) -> AbstractAsyncContextManager[FhirTransaction]:
         """See `ports.FhirStore.transaction`."""
+        if isinstance(self._reads, SessionReads):
+            raise Problem(Category.NOT_SUPPORTED, "an operation that writes cannot be part of a transaction")
         return self._transaction()
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[FhirTransaction]:
         async with self._database.session() as session:
             if not self._database.has_row_security:
-                yield PostgresFhirTransaction(session, self._symbols, self._run_in_thread)
+                view = SessionReads(session, self._database)
+                yield PostgresFhirTransaction(session, self._symbols, self._run_in_thread, view)
                 return
             # Changes of the subscriptions of all tenants are read outside the transaction, which is restricted to one.
-            plain = PostgresFhirTransaction(
-                session, self._symbols, self._run_in_thread, self._database.all_tenants.run_reserved
-            )
+            run_for_all = self._database.all_tenants.run_reserved
+            view = SessionReads(session, self._database)
+            plain = PostgresFhirTransaction(session, self._symbols, self._run_in_thread, view, run_for_all)
             yield TenantTransaction(plain, session, self._database, self._symbols)
 
     async def new_rid(self) -> int:
@@ -278,12 +255,19 @@ class PostgresFhirStore:
 class PostgresFhirTransaction:
     """`ports.FhirTransaction`: the first statement begins it, `commit` ends it.
 
-    `run_for_all`: runs statements that must see the rows of all tenants; None = the session does.
+    `view`: see `ports.FhirTransaction`.  `run_for_all`: runs statements that must see the rows of all tenants; None =
+    the session does.
     """
 
     def __init__(
-        self, session: Session, symbols: SymbolTable, run_in_thread: RunInThread, run_for_all: Many | None = None
+        self,
+        session: Session,
+        symbols: SymbolTable,
+        run_in_thread: RunInThread,
+        view: SessionReads,
+        run_for_all: Many | None = None,
     ) -> None:
+        self.view = view
         self._session = session
         self._run_for_all = run_for_all or session.many
         self._symbols = symbols
@@ -341,14 +325,14 @@ class PostgresFhirTransaction:
         """See `ports.FhirTransaction.changes_since`."""
         await self._symbols.load((DEFAULT_TENANT,))
         rows = await self._run_for_all(CHANGES.call(since, self._symbols.partition(DEFAULT_TENANT)))
-        return _changes(rows, since)
+        return changes_in(rows, since)
 
-    async def commit(self, writes: Writes) -> str:
+    async def commit(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None = None) -> str:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not announce it")
         if len(writes.changes) > BATCH_SIZE:
-            return await self._commit_many(writes)
+            return await self._commit_many(writes, reads)
         await self._symbols.ensure(tenants_of(writes))
         await self._symbols.ensure_units(written_units(writes))
         try:
@@ -356,10 +340,21 @@ class PostgresFhirTransaction:
         except UnknownParameter:  # rare, so it is not checked before
             await self._symbols.ensure((), written_parameters(writes))
             calls = script(*commit_calls(writes, self._symbols))
-        await self._session.commit(calls)
-        return refusal(self._session.warnings()) if writes.audits else ""
+        if reads is None:
+            await self._session.commit(calls)
+        elif calls:
+            await self._session.many(calls)
+        refused = refusal(self._session.warnings()) if writes.audits else ""
+        await self._read_and_commit(reads)
+        return refused
 
-    async def _commit_many(self, writes: Writes) -> str:
+    async def _read_and_commit(self, reads: Callable[[], Awaitable[None]] | None) -> None:
+        """Commit after `reads`; without them, what was written is committed."""
+        if reads is not None:
+            await reads()
+            await self._session.commit()
+
+    async def _commit_many(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None) -> str:
         """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.
 
         The last one, which locks the rows of subscriptions when there are events, is sent with the COMMIT.
@@ -371,33 +366,11 @@ class PostgresFhirTransaction:
         call, refused = await self._run_in_thread(lambda: next(calls, "")), ""
         while call:
             following = await self._run_in_thread(lambda: next(calls, ""))
-            await (self._session.many(call) if following else self._session.commit(call))
+            await (self._session.many(call) if following or reads else self._session.commit(call))
             refused = refused or refusal(self._session.warnings())
             call = following
+        await self._read_and_commit(reads)
         return refused
-
-
-def _changes(rows: Sequence[Row], since: int) -> Changes:
-    """The changes in rows ordered by kind; the subscriptions, which may be many, are parsed lazily."""
-    many = sum(row[0] == 0 for row in rows)
-    subscriptions = (
-        ActiveSubscription(
-            tenant, rid, id_, None if body is None else loads(body), [one.caller for one in writers_in(who)]
-        )
-        for _, tenant, rid, id_, body, who in islice(rows, many)
-    )
-    topics: list[ServedTopic] = []
-    parameters: list[Json] = []
-    changed = False
-    for kind, tenant, rid, _, body, _ in rows[many:]:
-        resource = None if body is None else loads(body)
-        if kind == 1:
-            topics.append(ServedTopic(tenant, rid, topic_in(resource)))
-        elif kind == 2 and resource is not None:
-            parameters.append(resource)
-        else:
-            changed = rid > since
-    return Changes(subscriptions, topics, parameters if changed else None)
 
 
 def _tenants(conditions: Sequence[Condition]) -> set[str]:

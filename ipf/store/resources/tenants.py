@@ -8,7 +8,7 @@ one tenant nothing is split.  Parts are written in the order of tenant names, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ipf.errors import Category, Problem
@@ -80,18 +80,23 @@ class TenantTransaction:
                 found[place] = answer
         return found
 
+    @property
+    def view(self) -> object:
+        """See `ports.FhirTransaction.view`."""
+        return self._plain.view
+
     async def changes_since(self, since: int = -1) -> Changes:
         """See `ports.FhirTransaction.changes_since`."""
         return await self._plain.changes_since(since)
 
-    async def commit(self, writes: Writes) -> str:
+    async def commit(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None = None) -> str:
         """See `ports.FhirTransaction.commit`."""
         tenants = _sorted(tenants_of(writes))
         if len(tenants) < 2:
             await self._set_tenant(tenants)
-            return await self._plain.commit(writes)
-        if writes.subscriptions or writes.topics or writes.reindex or writes.creators:
-            raise Problem(Category.INTERNAL, "subscriptions change in a transaction of several tenants")
+            return await self._plain.commit(writes, reads)
+        if writes.subscriptions or writes.topics or writes.reindex or writes.creators or reads:
+            raise Problem(Category.INTERNAL, "subscriptions or reads in a transaction of several tenants")
         await self._symbols.ensure(tenants, written_parameters(writes))
         await self._symbols.ensure_units(written_units(writes))
         await self._set_tenant(())

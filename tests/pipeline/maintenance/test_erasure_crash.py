@@ -57,11 +57,11 @@ class WaitingTransaction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
 
-    async def commit(self, writes: Writes) -> str:
+    async def commit(self, writes: Writes, reads: Any = None) -> str:
         """See `FhirTransaction.commit`."""
         self._looked.callback(None)
         await self._go_on
-        return await self._transaction.commit(writes)
+        return await self._transaction.commit(writes, reads)
 
 
 class Stepping:

@@ -351,11 +351,11 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
 
-    async def commit(self, writes: Any) -> str:
+    async def commit(self, writes: Any, reads: Any = None) -> str:
         """The refusal, or the commit."""
         if self._refusals:
             raise self._refusals.pop(0)
-        reason: str = await self._transaction.commit(writes)
+        reason: str = await self._transaction.commit(writes, reads)
         return reason
 
 

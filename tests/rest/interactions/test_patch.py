@@ -12,6 +12,8 @@ from ipf.ports import Answer, Json
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
 
 JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+XML_PATCH = "application/xml-patch+xml"
 
 
 def replace_family(name: str) -> list[Json]:
@@ -36,9 +38,17 @@ def entry(method: str, url: str, resource: Json | None = None, **request: str) -
     return made if resource is None else {**made, "resource": resource}
 
 
-def as_binary(operations: list[Json]) -> Json:
-    """A JSON Patch in a Binary, for a Bundle entry."""
-    return {"resourceType": "Binary", "contentType": JSON_PATCH, "data": b64encode(dumps(operations)).decode()}
+def set_birth_date(value: str) -> bytes:
+    """An XML Patch."""
+    return (
+        f'<diff xmlns:q="http://hl7.org/fhir"><add sel="q:Patient"><q:birthDate value="{value}"/></add></diff>'.encode()
+    )
+
+
+def as_binary(patch: Any, content_type: str = JSON_PATCH) -> Json:
+    """A patch in a Binary, for a Bundle entry."""
+    data = patch if isinstance(patch, bytes) else dumps(patch)
+    return {"resourceType": "Binary", "contentType": content_type, "data": b64encode(data).decode()}
 
 
 class PatchSuite(Suite):
@@ -69,6 +79,25 @@ class PatchSuite(Suite):
         unchanged = await self.patch("Patient/a", xml, "application/fhir+xml")
         self.assertEqual((unchanged.status, dict(unchanged.headers)["ETag"]), (200, 'W/"3"'))
 
+    async def test_merge_patch_and_xml_patch(self) -> None:
+        """By id, by search, and in a Bundle."""
+        await self.world.send("PUT", "Patient/a", patient("1", id="a", language="de"))
+        answer = await self.patch("Patient/a", {"active": True, "language": None}, MERGE_PATCH)
+        self.assertEqual((answer.status, dict(answer.headers)["ETag"]), (200, 'W/"2"'))
+        answer = await self.patch("Patient?identifier=urn:mrn|1", set_birth_date("1970-01-01"), XML_PATCH)
+        stored = loads(answer.body)
+        del stored["meta"]
+        self.assertEqual(stored, patient("1", id="a", active=True, birthDate="1970-01-01"))
+        answer = await self.bundle(
+            "transaction",
+            entry("PATCH", "Patient/a", as_binary({"birthDate": None}, MERGE_PATCH)),
+            entry("GET", "Patient/a"),
+        )
+        self.assertEqual(answer.status, 200, answer.body)
+        self.assertNotIn("birthDate", loads(answer.body)["entry"][1]["resource"])
+        answer = await self.bundle("batch", entry("PATCH", "Patient/a", as_binary(set_birth_date("1971"), XML_PATCH)))
+        self.assertEqual(loads(answer.body)["entry"][0]["resource"]["birthDate"], "1971")
+
     async def test_conditions(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         self.assertEqual((await self.patch("Patient/a", replace_family("x"), if_match='W/"2"')).status, 412)
@@ -86,7 +115,19 @@ class PatchSuite(Suite):
     async def test_refused(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         for body, content_type, status, code in (
-            (b"<diff/>", "application/xml-patch+xml", 415, "not-supported"),
+            (b"<diff/>", XML_PATCH, 400, "structure"),
+            (set_birth_date("2020-13-01"), XML_PATCH, 422, "invalid"),
+            (b'<diff><replace sel="f:Patient/f:id/@value">b</replace></diff>', XML_PATCH, 422, "invalid"),
+            (
+                b'<diff><replace sel="f:Patient"><Group xmlns="http://hl7.org/fhir"/></replace></diff>',
+                XML_PATCH,
+                422,
+                "invalid",
+            ),
+            ([], MERGE_PATCH, 400, "structure"),
+            ({"id": None}, MERGE_PATCH, 422, "invalid"),
+            ({"resourceType": "Group"}, MERGE_PATCH, 422, "invalid"),
+            ({"nonsense": 1}, MERGE_PATCH, 400, "structure"),
             (b"x", "text/plain", 415, "not-supported"),
             (b"x", "", 415, "not-supported"),
             (b"{", JSON_PATCH, 400, "structure"),

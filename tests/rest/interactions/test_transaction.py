@@ -7,11 +7,12 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
+from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Json
 from ipf.rest.interactions.bundle_entries import entry_of
 from ipf.rest.interactions.transaction import entries_of
 from ipf.rest.write.unit import Method
+from tests.contracts.resources import gather_all
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
 
 
@@ -128,16 +129,24 @@ class TransactionSuite(TransactionCase):
             entry("POST", "Encounter", encounter, "urn:uuid:2"),
             entry("PUT", "Patient/new", patient("new", id="new"), "urn:uuid:1"),
             entry("DELETE", "Patient/old"),
-            entry("GET", f"{BASE}/Patient/old"),
+            entry("GET", f"{BASE}/Patient/new"),
+            entry("GET", "Patient/new/_history"),
+            entry("GET", "_history"),
+            entry("POST", "Patient/_search?_id=new"),
+            entry("GET", "Patient/new/$everything"),
         )
         statuses = [one["response"]["status"] for one in answers]
-        self.assertEqual(statuses, ["200 OK", "201 Created", "201 Created", "204 No Content", "410 Gone"])
+        self.assertEqual(statuses, ["200 OK", "201 Created", "201 Created", "204 No Content", *["200 OK"] * 5])
         self.assertEqual(answers[0]["resource"]["total"], 1)
         self.assertEqual(answers[2]["response"]["location"], f"{BASE}/Patient/new/_history/1")
         self.assertEqual(answers[2]["response"]["etag"], 'W/"1"')
         self.assertEqual(answers[2]["response"]["lastModified"], "2026-01-31T08:05:09.120Z")
         self.assertNotIn("resource", answers[2])
-        self.assertEqual(answers[4]["response"]["outcome"]["issue"][0]["code"], "deleted")
+        self.assertEqual(answers[4]["resource"]["id"], "new")
+        self.assertEqual([one["resource"]["total"] for one in answers[5:8:2]], [1, 1])
+        self.assertEqual(len(answers[6]["resource"]["entry"]), 4)
+        self.assertEqual(len(answers[8]["resource"]["entry"]), 2)
+        self.assertEqual(len(await self.world.versions("Patient/new")), 1)
 
     async def test_representation(self) -> None:
         (one,) = await self.responses(
@@ -206,6 +215,42 @@ class TransactionSuite(TransactionCase):
             if place:
                 self.assertEqual(issues(answer)[0][2], place)
         self.assertEqual(await self.world.store.counts(), {})
+
+    async def test_a_failing_read_fails_the_transaction(self) -> None:
+        """Nothing is stored, and the error names the entry."""
+        await self.world.send("PUT", "Patient/old", patient("old", id="old"))
+        write, removal = entry("PUT", "Patient/a", patient("a", id="a")), entry("DELETE", "Patient/old")
+        place = "Bundle.entry[2].request.url"
+        for bad, status, named in (
+            (entry("GET", "Patient/missing"), 404, place),
+            (entry("GET", "Patient/old"), 410, place),
+            (entry("GET", "Patient?birthdate=x"), 400, f"{place} (birthdate)"),
+            (entry("GET", "Nonsense/1"), 404, place),
+            (entry("GET", "Patient/a/$everything?nonsense=1"), 400, f"{place} (nonsense)"),
+            (entry("POST", "Patient/$merge", {"resourceType": "Parameters"}), 400, place),
+            (entry("GET", "$export"), 400, place),
+        ):
+            answer = await self.post("transaction", write, removal, bad, entry("GET", "Patient/a"))
+            self.assertEqual((answer.status, issues(answer)[0][2]), (status, named), answer.body)
+            self.assertEqual(await self.world.store.counts(), {"Patient": 1})
+            self.assertEqual(len(await self.world.versions("Patient/old")), 1)
+        self.assertEqual((await self.post("transaction", entry("GET", "Patient/missing"))).status, 404)
+        self.assertEqual((await self.post("transaction", write, entry("GET", "Patient/a"))).status, 200)
+
+    async def test_a_failing_read_fails_a_large_transaction(self) -> None:
+        writes = [entry("PUT", f"Patient/p{n}", patient(str(n), id=f"p{n}", language="x" * 200)) for n in range(600)]
+        self.assertGreater(len(dumps(bundle("transaction", *writes))), 100_000)
+        answer = await self.post("transaction", *writes, entry("GET", "Patient/missing"))
+        self.assertEqual((answer.status, issues(answer)[0][2]), (404, "Bundle.entry[600].request.url"))
+        self.assertEqual(await self.world.store.counts(), {})
+        answers = await self.responses("transaction", *writes, entry("GET", "Patient?_summary=count"))
+        self.assertEqual(answers[600]["resource"]["total"], 600)
+
+    async def test_many_transactions_with_reads_at_once(self) -> None:
+        """They wait for each other rather than for a connection that none of them gives back."""
+        read = entry("GET", "Patient?nonsense=1&_summary=count")
+        sent = [self.post("transaction", entry("POST", "Patient", patient(str(n))), read) for n in range(20)]
+        self.assertEqual([one.status for one in await gather_all(sent)], [200] * 20)
 
     async def test_invalid_transactions(self) -> None:
         for body in (

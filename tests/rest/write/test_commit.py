@@ -413,9 +413,9 @@ class Intercepted:
         async with self._store.transaction() as transaction:
             commit = transaction.commit
 
-            async def intercepted(writes: Writes) -> None:
+            async def intercepted(writes: Writes, reads: Any = None) -> None:
                 await self.before(writes)
-                await commit(writes)
+                await commit(writes, reads)
 
             transaction.commit = intercepted
             yield transaction

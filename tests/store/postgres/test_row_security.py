@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
+from ipf.fhir.model.json import loads
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.migrate import migrate
@@ -168,6 +169,20 @@ class CommitTests(TestCase):
             receipts = await self.database.for_tenant(tenant).many("SELECT key FROM receipts ORDER BY 1")
             self.assertEqual([key for (key,) in receipts], ["r11", "r12", "r21", "r22"])
         self.assertEqual(await self.found("gamma", "_count=9"), [])
+
+    async def test_reads_of_a_transaction(self) -> None:
+        """They see what it wrote, and nothing of another tenant; with reads only, too."""
+        await self.world.send("PUT", "Patient/p", {**patient("1", "alpha"), "id": "p"}, "alpha")
+        write = {"resource": patient("1", "beta"), "request": {"method": "POST", "url": "Patient"}}
+        search = {"request": {"method": "GET", "url": "Patient?identifier=urn:mrn|1"}}
+        other = {"request": {"method": "GET", "url": "Patient/p"}}
+        for entries, status in (([write, search], 200), ([search], 200), ([write, other], 404), ([other], 404)):
+            bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries}
+            answer = await self.world.send("POST", "", bundle, "beta")
+            self.assertEqual(answer.status, status, answer.body)
+            if status == 200:
+                self.assertEqual(loads(answer.body)["entry"][-1]["resource"]["total"], 1)
+        self.assertEqual(await self.found("beta", "_sort=_id"), ["beta"])
 
     async def test_many_units_and_a_conflict(self) -> None:
         """More than a statement takes; and one that fails keeps nobody back."""
