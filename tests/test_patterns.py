@@ -23,7 +23,7 @@ NESTED = {
     "ipf.config.brokers": "an operator's own settings; each repetition begins with a point, or is short",
     "ipf.fhir.fhirpath.lexer": "each alternative begins with another character; nothing follows the repetition",
     "ipf.fhir.fhirpath.units": "each alternative begins with another character; a unit has at most 200 characters",
-    "ipf.fhir.patch.xml_selector": "each repetition begins with a slash or bracket; a selector has at most 2,000 characters",
+    "ipf.fhir.patch.xml_selector": "each repetition begins with a slash or bracket; at most 2,000 characters",
     "ipf.fhir.validation.primitives": "each number of an OID begins with a point",
     "ipf.mapping.compiler.conversions": "each number of an OID begins with a point",
     "ipf.mapping.language.lexer": "within quotation marks, each repetition begins with a backslash",
