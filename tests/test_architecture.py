@@ -46,7 +46,7 @@ LAYERS = {
     "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}, {"placements", "backup"}],
     "console": [{"html", "masking", "people"}, {"content"}, {"serving"}, {"pages"}],
     "fhir": [
-        {"model"},
+        {"model", "ucum"},
         {"structure"},
         {"fhirpath"},
         {"index"},

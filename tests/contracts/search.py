@@ -98,6 +98,8 @@ QUESTIONS = [
     ("Observation?value-quantity=70000|http://unitsofmeasure.org|g", "mass"),
     ("Observation?value-quantity=lt4|http://unitsofmeasure.org|kg", "light"),
     ("Observation?value-quantity=310.15|http://unitsofmeasure.org|K", "temp"),
+    ("Observation?value-quantity=98.6|http://unitsofmeasure.org|[degF]", "temp"),
+    ("Observation?value-quantity=gt99|http://unitsofmeasure.org|[degF]", ""),
     ("Observation?value-quantity=gt1|http://unitsofmeasure.org|s", ""), ("Observation?value-quantity=70||kg", "mass"),
     ("Observation?value-quantity=gt100", "light"), ("RiskAssessment?probability=gt0.2", "r1"),
     # composites

@@ -28,6 +28,7 @@ from ipf.fhir.fhirpath.values import (
     parse_datetime,
     parse_time,
 )
+from ipf.fhir.ucum import is_unit
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
@@ -114,7 +115,8 @@ def to_quantity(value: Any) -> Quantity | None:
     if match[3]:
         unit = CALENDAR_UNITS.get(match[3])
         return Quantity(number, unit, calendar=True) if unit else None
-    return Quantity(number, match[2] or "1")
+    unit = match[2] or "1"
+    return Quantity(number, unit) if is_unit(unit) else None
 
 
 def _convert(items: Items, call: Callable[[Any], Any], name: str) -> Items:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from ipf.fhir import ucum
 from ipf.fhir.index.composites import Component
 from ipf.fhir.index.entries import clean, normalise, string_value
 from ipf.fhir.index.sources import Source, sources
@@ -22,7 +23,6 @@ from ipf.fhir.search.composites import conjunction, parts_of
 from ipf.fhir.search.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
 from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.search.tokens import reference, token
-from ipf.fhir.search.ucum_bounds import UCUM, affine
 from ipf.ports.predicates import (
     NOTHING,
     Bounds,
@@ -161,7 +161,9 @@ def _quantity(requested: RequestedParameter, value: str) -> list[Test]:
         raise requested.refuse("a quantity is written number, number|system|code or number||code")
     bounds = _read_number(requested, parts[0])
     system, unit = (clean(one) for one in parts[1:]) if len(parts) == 3 else ("", "")
-    if system == UCUM and affine(unit) is not None:
+    if system == ucum.SYSTEM and unit:
+        if not ucum.is_unit(unit):
+            raise requested.refuse(ucum.refusal(unit))
         return on_each_code(requested, lambda code: QuantityIn(code, bounds, unit))
     prefix = f"{system}\t{unit}\t" if system and unit else f"{system}\t" if system else ""
     part = f"\t{unit}\t" if unit and not system else ""

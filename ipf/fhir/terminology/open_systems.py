@@ -7,13 +7,13 @@ codes of 2024 and those that R4's own value set has).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from ipf.fhir import ucum
 from ipf.fhir.structure.required_codes import is_media_type
 
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8}|[xi])(-[A-Za-z0-9]{1,8})*")
-_UCUM = re.compile(r"[!-~]+")
 _ISO_4217 = """
     AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF
     CHE CHF CHW CLF CLP CNY COP COU CRC CUC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GGP GHS GIP
@@ -33,20 +33,29 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _is_unit(code: str) -> bool:
-    """Whether a code is printable with paired brackets; UCUM is not parsed completely."""
-    return (
-        _UCUM.fullmatch(code) is not None
-        and all(code.count(a) == code.count(b) for a, b in ("[]", "()", "{}"))
-        and not code.startswith((".", "*"))
-    )
-
-
 OPEN_SYSTEMS: Mapping[str, Callable[[str], bool]] = {
     "urn:ietf:bcp:13": is_media_type,
     "urn:ietf:bcp:47": lambda code: _LANGUAGE.fullmatch(code) is not None,
     "urn:iso:std:iso:4217": CURRENCIES.__contains__,
     "https://www.iana.org/time-zones": lambda code: code in _zones(),
-    "http://unitsofmeasure.org": _is_unit,
+    ucum.SYSTEM: ucum.is_unit,
 }
 """Whether a code belongs to the system, by the system's url."""
+
+
+def open_test(url: str, filters: Sequence[Sequence[str]]) -> Callable[[str], bool] | None:
+    """The test of an open system with these filters (property, operator, value); None when one is not known.
+
+    `canonical` of UCUM: units of the dimension of the value (https://hl7.org/fhir/R4/ucum.html).
+    """
+    tests = [OPEN_SYSTEMS.get(url), *(_filter(url, *one) for one in filters)]
+    known = [one for one in tests if one is not None]
+    return (lambda code: all(test(code) for test in known)) if len(known) == len(tests) else None
+
+
+def _filter(url: str, name: str, operator: str, value: str) -> Callable[[str], bool] | None:
+    wanted = ucum.measure(value) if (url, name, operator) == (ucum.SYSTEM, "canonical", "=") else None
+    if wanted is None:
+        return None
+    dimensions = wanted.dimensions
+    return lambda code: (found := ucum.measure(code)) is not None and found.dimensions == dimensions

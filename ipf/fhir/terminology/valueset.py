@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.codesystem import CodeSystem, Concept
-from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
+from ipf.fhir.terminology.open_systems import open_test
 
 Json = dict[str, Any]
 MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds
@@ -103,9 +103,8 @@ def _from_system(include: Json, systems: Systems) -> Membership:
     if "codes" in include:
         return Membership({url: dict(_listed(include["codes"], system))})
     if system is None or not (system.complete or system.concepts):
-        if url in OPEN_SYSTEMS and "filters" not in include:
-            return Membership(tests={url: OPEN_SYSTEMS[url]})
-        return Membership(unknown={url})
+        test = open_test(url, include.get("filters", ()))
+        return Membership(unknown={url}) if test is None else Membership(tests={url: test})
     try:
         tests = [_filter(system, *one) for one in include.get("filters", ())]
         if None in tests:

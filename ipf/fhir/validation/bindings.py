@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ipf.fhir import ucum
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 from ipf.fhir.validation.findings import ERROR, WARNING, Check, Json, Run
+from ipf.fhir.validation.proposals import code_meant, code_of_system_meant
 
 MAX_VALUE_SET = "http://hl7.org/fhir/StructureDefinition/elementdefinition-maxValueSet"
 _CODED = frozenset(("code", "string", "uri", "Coding", "CodeableConcept", "Quantity", "CodeableReference"))
+QUANTITIES = frozenset(("Duration", "Age", "Count", "Distance", "SimpleQuantity", "MoneyQuantity"))
 _Codes = Iterable[tuple[str | None, str]]
 
 
 def binding_checks(declared: Json, kind: str, terminology: Terminology) -> list[Check]:
     """The checks of a binding on values of type `kind`."""
-    if kind not in _CODED and kind not in ("Duration", "Age", "Count", "Distance", "SimpleQuantity", "MoneyQuantity"):
+    if kind not in _CODED and kind not in QUANTITIES:
         return []
     checks: list[Check] = []
     url, strength = declared.get("valueSet"), declared.get("strength")
@@ -66,7 +69,8 @@ def _check(url: str, severity: str, kind: str, terminology: Terminology) -> Chec
                 run.note("not-supported", f"not checked: {bare} is not completely loaded", location)
             return
         shown = ", ".join(f"{system or ''}|{code}" for system, code in found)
-        run.add(severity, "code-invalid", f"{shown[:200]} is not in the {_WORDS[severity]} value set {bare}", location)
+        text = f"{shown[:200]} is not in the {_WORDS[severity]} value set {bare}"
+        run.add(severity, "code-invalid", text + code_meant(members, *found[0]), location)
 
     return check
 
@@ -84,7 +88,7 @@ def _check_code(url: str, bare: str, severity: str, terminology: Terminology) ->
             run.note("not-supported", f"not checked: {bare} is not completely loaded", location)
         elif result is False:
             text = f"'{value[:60]}' is not in the {_WORDS[severity]} value set {bare}"
-            run.add(severity, "code-invalid", text, location)
+            run.add(severity, "code-invalid", text + code_meant(members, None, value), location)
 
     return check
 
@@ -138,9 +142,17 @@ def coding_check(terminology: Terminology) -> Check:
         else:
             code = value.get("code")
             if type(code) is str and terminology.has(system, code) is False:
-                run.add(*_unknown_code(system), f"{system[:100]} has no code '{code[:60]}'", f"{location}.code")
+                text = f"{system[:100]} has no code '{code[:60]}'{code_of_system_meant(terminology, system, code)}"
+                run.add(*_unknown_code(system), text, f"{location}.code")
 
     return check
+
+
+def unit_check(value: Any, extra: Any, location: str, run: Run) -> None:
+    """The check of every Quantity in UCUM units: the code is UCUM's.  A required binding adds an error."""
+    code = value.get("code")
+    if value.get("system") == ucum.SYSTEM and type(code) is str and not ucum.is_unit(code):
+        run.warn("code-invalid", ucum.refusal(code), f"{location}.code")
 
 
 def _unknown_code(system: str) -> tuple[str, str]:

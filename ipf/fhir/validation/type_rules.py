@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from ipf.fhir.fhirpath.fhir_functions import HTML_ELEMENTS, is_html_attribute
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation.bindings import coding_check
+from ipf.fhir.validation.bindings import QUANTITIES, coding_check, unit_check
 from ipf.fhir.validation.findings import Check, Run
 
 
@@ -19,6 +19,8 @@ def type_rules(kind: str, terminology: Terminology) -> list[Check]:
     """The checks of this type that its StructureDefinition does not state."""
     if kind == "Coding":
         return [coding_check(terminology)]
+    if kind == "Quantity" or kind in QUANTITIES:
+        return [unit_check]
     return [_RULES[kind]] if kind in _RULES else []
 
 

@@ -83,6 +83,8 @@ class Prefixes(TestCase):
             "text": {"value": 5, "unit": "mg"},
             "other": {"value": 5, "system": ucum, "code": "kg"},
             "same": {"value": Decimal("0.005"), "system": ucum, "code": "g"},
+            "warm": {"value": 37, "system": ucum, "code": "Cel"},
+            "acid": {"value": 7, "system": ucum, "code": "[pH]"},
         }
         entries = {name: extract({"resourceType": "Observation", "valueQuantity": one}) for name, one in values.items()}
         table = [
@@ -90,6 +92,11 @@ class Prefixes(TestCase):
             (f"0.000005|{ucum}|kg", {"coded", "same"}),
             (f"gt1|{ucum}|g", {"other"}),
             (f"5|{ucum}|mm", set()),
+            (f"98.6|{ucum}|[degF]", {"warm"}),
+            (f"lt99|{ucum}|[degF]", {"warm"}),
+            (f"310.15|{ucum}|K", {"warm"}),
+            (f"1e-7|{ucum}|mol/L", set()),
+            (f"7|{ucum}|[pH]", {"acid"}),
             ("5||mg", {"coded", "text"}),
             ("5", {"coded", "text", "other"}),
             (f"5|{ucum}|", {"coded", "other"}),

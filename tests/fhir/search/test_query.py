@@ -205,6 +205,15 @@ class Terms(TestCase):
             self.assertEqual((problem.place, problem.category), (name, category), criteria)
             self.assertIn((name or criteria).partition("?")[0], problem.text)
 
+    def test_an_invalid_unit_is_refused_with_the_unit_that_was_meant(self) -> None:
+        for code, text in (("mmHg", "did you mean 'mm[Hg]'?"), ("qqqzz", "the unit 'qqqzz' is not known")):
+            criteria = f"Observation?value-quantity=5|http://unitsofmeasure.org|{code}"
+            problem = self.assertRaises(Problem, parse_criteria, criteria)
+            self.assertEqual((problem.category, problem.place), (Category.VALUE, "value-quantity"))
+            self.assertIn(text, problem.text)
+        parse_criteria("Observation?value-quantity=5|http://acme.org/units|mmHg")
+        parse_criteria("Observation?value-quantity=5||mmHg")
+
     def test_very_many_values(self) -> None:
         problem = self.assertRaises(Problem, parse_query, "Patient", [("name", "x," * 3_000), ("gender", "a," * 3_000)])
         self.assertEqual((problem.category, problem.place), (Category.COSTLY, "gender"))

@@ -151,6 +151,10 @@ class Membership(TestCase):
             ("all-languages", "de_CH", False),
             ("ucum-units", "mg/dL", True),
             ("ucum-units", "m g", False),
+            ("ucum-units", "mmHg", False),
+            ("all-distance-units", "[in_i]", True),
+            ("all-distance-units", "kg", False),
+            ("all-time-units", "wk", True),
         ]
         for name, code, expected in rows:
             self.assertIs(known.contains(VS + name, None, code), expected, (name, code))

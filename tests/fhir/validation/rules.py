@@ -29,6 +29,11 @@ def found(resource: Json, severity: str = "error", **more: Any) -> list[tuple[st
     return [(one.code, one.location) for one in VALIDATOR.validate(resource, **more) if one.severity == severity]
 
 
+def texts(resource: Json, *profiles: str) -> list[str]:
+    """The texts of all findings."""
+    return [one.text for one in VALIDATOR.validate(resource, profiles)]
+
+
 class Base(TestCase):
     """A table is rows of (resource, findings)."""
 

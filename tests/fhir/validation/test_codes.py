@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.validation.findings import Policy
 from ipf.fhir.validation.validator import Validator
-from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found, with_
+from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found, texts, with_
 
 
 class Codes(Base):
@@ -68,6 +68,45 @@ class Codes(Base):
                 (coded(system="http://snomed.info/sct", code="1"), []),
             ]
         )
+
+    def test_units(self) -> None:
+        def measured(code: str, unit_system: str = "http://unitsofmeasure.org") -> Json:
+            return with_(OBSERVATION, valueQuantity={"value": 5, "system": unit_system, "code": code})
+
+        place = ("code-invalid", "Observation.value.ofType(Quantity).code")
+        for code, wanted in (("mm[Hg]", []), ("mmHg", [place]), ("qqqzz", [place])):
+            self.assertEqual([one for one in found(measured(code), "warning") if one == place], wanted, code)
+        self.assertNotIn(place, found(measured("mmHg", "http://acme.org/units"), "warning"))
+        self.assertTrue(any(text.endswith("; did you mean 'mm[Hg]'?") for text in texts(measured("mmHg"))))
+
+    def test_a_required_unit_is_an_error_with_a_proposal(self) -> None:
+        categories = "http://terminology.hl7.org/CodeSystem/observation-category"
+        vital = with_(
+            OBSERVATION,
+            category=[{"coding": [{"system": categories, "code": "vital-signs"}]}],
+            code={"coding": [{"system": "http://loinc.org", "code": "29463-7"}]},
+            subject={"reference": "Patient/1"},
+            effectiveDateTime="2024-01-01",
+            valueQuantity={"value": 70, "system": "http://unitsofmeasure.org", "code": "Kg", "unit": "kg"},
+        )
+        errors = Validator().validate(vital, ["http://hl7.org/fhir/StructureDefinition/bodyweight"])
+        text = next(one.text for one in errors if one.severity == "error" and "ucum-bodyweight" in one.text)
+        self.assertIn("did you mean 'kg'?", text)
+
+    def test_codes_that_were_meant(self) -> None:
+        status = "http://hl7.org/fhir/observation-status"
+
+        def coded(code: str) -> Json:
+            return with_(OBSERVATION, code={"coding": [{"system": status, "code": code}]})
+
+        for resource, wanted in (
+            (with_(PATIENT, gender="Male"), "did you mean 'male'?"),
+            (with_(PATIENT, gender="femal"), "did you mean 'female'?"),
+            (coded("Final"), "did you mean 'final'?"),
+            (coded("Entered in Error"), "did you mean 'entered-in-error'?"),
+        ):
+            self.assertTrue(any(wanted in text for text in texts(resource)), texts(resource))
+        self.assertNotIn("did you mean", " ".join(texts(with_(PATIENT, gender="zzz"))))
 
 
 class References(Base):
