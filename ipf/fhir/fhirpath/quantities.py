@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from decimal import Decimal
+from fractions import Fraction
 
 from ipf.fhir.fhirpath import units
 from ipf.fhir.fhirpath.errors import FhirPathError
@@ -32,7 +33,7 @@ _CODES = {"year": "a", "month": "mo", **{word: code for code, word in units.CALE
 _WORDS = {code: word for word, code in _CODES.items()}
 
 
-def common(left: Quantity, right: Quantity) -> tuple[Decimal, Decimal] | None:
+def common(left: Quantity, right: Quantity) -> tuple[Decimal, Decimal] | tuple[Fraction, Fraction] | None:
     """The two values in one unit; None when they cannot be compared."""
     if left.unit == right.unit and left.calendar == right.calendar:
         return left.value, right.value

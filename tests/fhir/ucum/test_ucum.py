@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import TestCase
 
 from ipf.fhir import ucum
 from ipf.fhir.ucum import UnitError, canonical_form, convert, is_unit, measure, name, parse, proposal, refusal, symbol
@@ -111,7 +111,7 @@ PROPOSALS = {
 }
 
 
-class GrammarTests(SynchronousTestCase):
+class GrammarTests(TestCase):
     def test_valid_codes(self) -> None:
         self.assertEqual([code for code in VALID.split() if not is_unit(code)], [])
 
@@ -139,7 +139,7 @@ class GrammarTests(SynchronousTestCase):
         self.assertTrue(meant is None or is_unit(meant))
 
 
-class ConversionTests(SynchronousTestCase):
+class ConversionTests(TestCase):
     def test_conversions(self) -> None:
         for value, unit, other, expected in CONVERSIONS:
             with self.subTest(f"{value} {unit} in {other}"):
@@ -164,7 +164,7 @@ class ConversionTests(SynchronousTestCase):
             self.assertEqual(canonical_form(code), expected, code)
 
 
-class NameTests(SynchronousTestCase):
+class NameTests(TestCase):
     def test_names_and_symbols(self) -> None:
         for code, words, printed in (
             ("mg/dL", "milligram per deciliter", "mg/dL"),
@@ -181,7 +181,7 @@ class NameTests(SynchronousTestCase):
         self.assertIsNone(symbol("mmHg"))
 
 
-class ProposalTests(SynchronousTestCase):
+class ProposalTests(TestCase):
     def test_proposals(self) -> None:
         for text, meant in PROPOSALS.items():
             with self.subTest(text):
