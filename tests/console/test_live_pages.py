@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.browser import BrowserTest, send
 from tests.faults.feed import admission
@@ -33,15 +33,15 @@ class LivePagesTests(BrowserTest):
         self.wait(lambda: self.engine.get("/admin/observe/system")[1]["queue"]["dead_letter"] > before)
         began = time.monotonic()
         expect(figure).to_have_text(str(before + 1))
-        self.assertLess(time.monotonic() - began, 30 if self.is_slow() else 1)
+        self.assertLess(time.monotonic() - began, max(1, 20 * self.trip(page)))
         expect(page.get_by_role("link", name="no StructureMap is installed")).to_be_visible()
         expect(page.get_by_role("rowheader", name="SICK")).to_be_visible()
 
-    def is_slow(self) -> bool:
-        """Whether a trip to the engine takes so long that the machine is busy with other things."""
+    def trip(self, page: Page) -> float:
+        """The seconds that the browser, the console and the engine take for a page now: the limit of this machine."""
         began = time.monotonic()
-        self.engine.get("/admin/observe/live")
-        return time.monotonic() - began > 0.1
+        page.evaluate("fetch('/').then(answer => answer.text())")
+        return time.monotonic() - began
 
     def test_interfaces_show_who_is_silent_and_who_fails(self) -> None:
         send(self.engine.mllp_port, of("QUIET", "I1"), of("BROKEN", "I2", "ZZZ^Z01"), of("FINE", "I3"))
