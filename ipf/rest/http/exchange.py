@@ -134,6 +134,12 @@ def preference(request: Request, name: str) -> str | None:
     return None
 
 
+def applied(request: Request, name: str, *values: str) -> list[tuple[str, str]]:
+    """`Preference-Applied` (RFC 7240), when the request prefers one of these values, which its response honours."""
+    chosen = preference(request, name)
+    return [("Preference-Applied", f"{name}={chosen}")] if chosen in values else []
+
+
 def version_answer(version: Version, status: int = 200) -> Answer:
     """The body of a version with its ETag and Last-Modified."""
     return Answer(status, version.body, version_headers(version), about=(version,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
-from ipf.rest.http.exchange import condition, if_match, preference, version_headers
+from ipf.rest.http.exchange import applied, condition, if_match, preference, version_headers
 from ipf.rest.http.outcome import success
 from ipf.rest.interactions.write_response import describe
 from ipf.rest.write.repository import Repository
@@ -29,6 +29,7 @@ async def _remove(entry: Entry, request: Request, repository: Repository) -> Ans
     unit = unit_for(request, entry)
     result = (await repository.commit_one(unit)).entries[0]
     headers = version_headers(result.version)[:1] if result.version is not None else []
+    headers += applied(request, "return", "minimal", "OperationOutcome")
     about = (result.version,) if result.version is not None else ()
     if preference(request, "return") == "OperationOutcome":
         return Answer(200, dumps(success(describe(result))), headers, about=about)

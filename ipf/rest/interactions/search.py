@@ -25,7 +25,7 @@ from ipf.ports import Answer, Request, SearchPage
 from ipf.ports.predicates import Test
 from ipf.ports.search import Query, Term
 from ipf.ports.threads import run_by_size
-from ipf.rest.http.exchange import preference, selection
+from ipf.rest.http.exchange import applied, preference, selection
 from ipf.rest.http.outcome import warning
 from ipf.rest.interactions.search_expand import expanded
 from ipf.rest.interactions.search_include import Included
@@ -39,6 +39,7 @@ BACKWARDS = "<"  # before the token of a page that ends where the token is
 _TYPE = "_type"
 _TRAIL = "AuditEvent"
 _SORT = "_sort"
+_HANDLING = ("handling", "lenient", "strict")
 _SHOWN = frozenset({_SORT, "_summary", "_include", "_revinclude"})  # with their values, which are no data
 _ANY = "Basic"  # a type whose parameters are those of all types
 
@@ -143,13 +144,13 @@ async def search_response(
     includes = [one for query in queries for one in query.includes]
     if not (includes or ignored):
         body = searchset(page.matches, page.total, request.base_url, page_links)
-        return Answer(200, body, about=() if is_trail else page.matches)
+        return Answer(200, body, applied(request, *_HANDLING), about=() if is_trail else page.matches)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
         outcome=_warnings(ignored, included),
-    ), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
+    ), applied(request, *_HANDLING), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 
 async def queries_of(request: Request, repository: Repository, pairs: Pairs, scope: Scope) -> list[Query]:

@@ -18,12 +18,12 @@ from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, FhirTransaction, Json, Request, Version
 from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline, without_garbage_collection
-from ipf.rest.http.exchange import location, preference, resource_body
+from ipf.rest.http.exchange import applied, location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
 from ipf.rest.interactions.bundle_entries import check_only_reads, entries_of, entry_of, is_read, located, request_for
 from ipf.rest.interactions.patch import patch_of
-from ipf.rest.interactions.write_response import describe
+from ipf.rest.interactions.write_response import FORMS, describe
 from ipf.rest.write.commit import Reads, commit
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.large_bundle import (
@@ -55,7 +55,7 @@ async def transaction(request: Request, repository: Repository, perform: Perform
         await work.read(perform)
     body: bytes = await run_in_thread(work.response)
     await run_in_thread(lambda: clear_gradually(work.responses))
-    return Answer(200, body, about=work.about)
+    return Answer(200, body, applied(request, "return", *FORMS), about=work.about)
 
 
 async def _execute_writes(

@@ -11,10 +11,12 @@ from dataclasses import replace
 from ipf.fhir.model.json import dumps
 from ipf.fhir.validation import Finding
 from ipf.ports import Answer, Json, Request
-from ipf.rest.http.exchange import VALIDATION, location, preference, summary, version_headers
+from ipf.rest.http.exchange import VALIDATION, applied, location, preference, summary, version_headers
 from ipf.rest.http.outcome import success
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import EntryResult
+
+FORMS = ("minimal", "representation", "OperationOutcome")
 
 
 def write_response(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
@@ -26,6 +28,7 @@ def write_response(result: EntryResult, request: Request, findings: Sequence[Fin
     if version is None:
         return Answer(result.status)
     headers = [*version_headers(version), ("Location", location(version, request.base_url))]
+    headers += applied(request, "return", *FORMS)
     if findings:
         headers.append((VALIDATION, summary(findings)))
     form = preference(request, "return")

@@ -17,7 +17,7 @@ from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.compartments import compartments, membership
 from ipf.ports import Answer, Request
 from ipf.ports.predicates import Test
-from ipf.rest.http.exchange import preference, selection
+from ipf.rest.http.exchange import applied, preference, selection
 from ipf.rest.interactions.search import (
     CURSOR,
     Scope,
@@ -75,7 +75,11 @@ async def everything(request: Request, repository: Repository) -> Answer:
     )
     used = [pair for pair in accepted if pair[0] != CURSOR]
     all_links = await links(request, repository, scope.path, used, cursor, page)
-    return Answer(200, searchset(page.matches, page.total, request.base_url, all_links, included=included.versions))
+    return Answer(
+        200,
+        searchset(page.matches, page.total, request.base_url, all_links, included=included.versions),
+        applied(request, "handling", "lenient", "strict"),
+    )
 
 
 def _is_supporting(resource_type: str, compartment: str, named: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.compartments import compartments
 from ipf.ports import OPEN, Answer, Json, Request, Version
 from ipf.ports.exports import ExportJob, Exports
-from ipf.rest.http.exchange import preference, resource_body, selection
+from ipf.rest.http.exchange import applied, preference, resource_body, selection
 from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import visible_now
@@ -58,7 +58,9 @@ async def export(request: Request, repository: Repository) -> Answer:
         deident=None if deident is None else deident.title,
     )
     await exports.create(job)
-    return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}")])
+    handled = [value for _, value in applied(request, "handling", "lenient", "strict")]
+    preferences = ("Preference-Applied", ", ".join(["respond-async", *handled]))
+    return Answer(202, b"", [("Content-Location", f"{request.base_url}/$export-status/{job.id}"), preferences])
 
 
 async def export_status(request: Request, repository: Repository) -> Answer:
