@@ -241,7 +241,10 @@ class Settings(
         "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse missing targets and deletion of referenced resources"
     )
     export_hours: float = variable(
-        "IPF_EXPORT_RETENTION_HOURS", decimal(0.1), 24.0, "lifetime of the files of a bulk export"
+        "IPF_EXPORT_RETENTION_HOURS",
+        decimal(0.1),
+        24.0,
+        "lifetime of the files of bulk exports and the answers of jobs",
     )
     max_bundle_entries: int = variable(
         "IPF_FHIR_MAX_BUNDLE_ENTRIES", integer(1), 10_000, "maximum entries of a Bundle; a larger one is answered 413"

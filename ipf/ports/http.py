@@ -16,7 +16,7 @@ class Request:
     """An HTTP request without its socket.  `path`: segments after `/fhir`; `headers`: lower-case names.
 
     `address`: the IP address of the client; "" when unknown.  `request_id`: X-Request-Id as the client sent it, or "".
-    `draft`: of the audit records of what it writes.
+    `draft`: of the audit records of what it writes.  `job`: the id of the job that performs it, or "".
     """
 
     method: str
@@ -31,6 +31,7 @@ class Request:
     address: str = ""
     request_id: str = ""
     draft: AuditDraft | None = None
+    job: str = ""
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
         """The same request with this caller, and with this tenant unless it is "".
@@ -39,7 +40,7 @@ class Request:
         """
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
-            tenant or self.tenant, caller, self.address, self.request_id, self.draft,
+            tenant or self.tenant, caller, self.address, self.request_id, self.draft, self.job,
         )  # fmt: skip
 
 

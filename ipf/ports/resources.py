@@ -14,6 +14,7 @@ from ipf.ports.caller import OPEN, Caller
 from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.index import Entries
+from ipf.ports.jobs import JobResult
 from ipf.ports.search import Query
 from ipf.ports.topics import Topic
 
@@ -138,6 +139,7 @@ class Writes:
     topics: Sequence[TopicState] = ()
     creators: Sequence[SubscriptionCreator] = ()
     audits: Sequence[Audit] = ()
+    job_results: Sequence[JobResult] = ()
 
 
 @dataclass(slots=True)

@@ -35,6 +35,8 @@ from ipf.rest.interactions.search import search, search_compartment, search_syst
 from ipf.rest.interactions.transaction import transaction
 from ipf.rest.interactions.update import conditional_update, update
 from ipf.rest.interactions.vread import vread
+from ipf.rest.jobs.jobs import start_job, wants_async
+from ipf.rest.jobs.status import job_cancel, job_file, job_status
 from ipf.rest.operations.everything import everything
 from ipf.rest.operations.export import export, export_cancel, export_file, export_status
 from ipf.rest.operations.merge_requests import merge, unmerge
@@ -50,6 +52,7 @@ from ipf.security.access import refresh_access
 from ipf.security.audit import TYPE, check_immutable
 from ipf.security.audit_draft import NewDraft
 
+Pairs = tuple[tuple[str, str], ...]
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]
 
 
@@ -81,6 +84,8 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "$export": {"GET": export, "POST": export},
     "$export-status/[id]": {"GET": export_status, "DELETE": export_cancel},
     "$export-file/[id]/[id]": {"GET": export_file},
+    "$job-status/[id]": {"GET": job_status, "DELETE": job_cancel},
+    "$job-file/[id]/[id]": {"GET": job_file},
     "[type]": {
         "GET": search,
         "POST": create,
@@ -126,6 +131,11 @@ _TOLERANT: frozenset[Interaction] = frozenset({
     read, vread, history_instance, history_type, history_system, everything,
     search, search_system, search_compartment, docref,
 })  # fmt: skip
+_ASYNC: frozenset[Interaction] = frozenset({
+    search, search_system, search_compartment, transaction_or_batch,
+})  # fmt: skip
+REQUEST = "request"
+"""The kind of jobs that perform a request as it was sent."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MAX_REPOSITORIES = 1000  # cached repositories
 _LARGE_RESPONSE = 50_000  # bytes; larger responses are rendered (as XML, indented, with selected elements) in a thread
@@ -155,7 +165,7 @@ def handler(
         return found
 
     async def handle(request: Request) -> Answer:
-        form, presentation, began = Format.JSON, DEFAULT_PRESENTATION, perf_counter()
+        form, presentation, began, asked = Format.JSON, DEFAULT_PRESENTATION, perf_counter(), request.query
         sent: Answer
         try:
             request = with_posted_parameters(request)
@@ -166,7 +176,7 @@ def handler(
             request = with_break_glass(request)
             if draft is not None and request.method in _WRITES:
                 request.draft = draft(request, began)
-            answer = redacted(await _performed(request, repository_of(request.tenant), reads))
+            answer = redacted(await _performed(request, asked, repository_of(request.tenant), reads))
             if len(answer.body) >= _LARGE_RESPONSE and (presentation is not DEFAULT_PRESENTATION or form is Format.XML):
                 answer, sent = await repository.run_in_thread(partial(_presented, answer, presentation, form))
             else:
@@ -185,8 +195,27 @@ def handler(
     return handle
 
 
-async def _performed(request: Request, repository: Repository, reads: ReplicaReads | None) -> Answer:
-    """`perform`, on the side of the database that is right for the request."""
+async def _accepted(request: Request, asked: Pairs, repository: Repository) -> Answer | None:
+    """202 for a search or a Bundle whose client does not want to wait; None: it is performed now.
+
+    `asked`: the parameters with those of presentation.  What lifts labels and Consents is never stored.
+    """
+    if repository.jobs is None or request.caller.break_glass:
+        return None
+    check_authenticated(request)
+    await refresh_access(request.tenant)
+    shape = _shape(request.path)
+    check_route(shape, request)
+    if ROUTES.get(shape, {}).get(request.method) not in _ASYNC:
+        return None
+    return await start_job(replace(request, query=asked), repository, REQUEST)
+
+
+async def _performed(request: Request, asked: Pairs, repository: Repository, reads: ReplicaReads | None) -> Answer:
+    """`perform`, later or on the side of the database that is right for the request."""
+    accepted = await _accepted(request, asked, repository) if wants_async(request) else None
+    if accepted is not None:
+        return accepted
     if reads is None:
         return await perform(request, repository)
     return await reads.perform(request, repository, perform, tolerates_staleness(request))
@@ -194,7 +223,7 @@ async def _performed(request: Request, repository: Repository, reads: ReplicaRea
 
 def _presented(answer: Answer, presentation: Presentation, form: Format) -> tuple[Answer, Answer]:
     """The response with the requested elements, and the same in the requested format."""
-    answer = select_elements(answer, presentation)
+    answer = select_elements(answer, presentation) if answer.body else answer
     return answer, binary_content(answer) if form is Format.RAW else render(answer, presentation, form)
 
 

@@ -69,6 +69,8 @@ class MemoryFhirStore:
         self.versions: dict[Key, list[Version]] = {}
         self.entries: dict[Key, Entries] = {}
         self.receipts: set[tuple[str, str]] = set()
+        self.jobs: set[tuple[str, str]] = set()
+        self.job_results: dict[tuple[str, str, int], str] = {}
         self.streams: dict[int, Stream] = {}
         self.creators: dict[int, dict[tuple[str, ...], Writer]] = {}  # by rid, by who it is
         self.epoch = 0
@@ -377,6 +379,7 @@ class MemoryTransaction:
             raise WriteConflict()
         self._expect(writes)
         store.commits += 1
+        store.job_results.update({(one.tenant, one.job_id, one.number): one.result for one in writes.job_results})
         store.receipts.update((receipt.tenant, receipt.key) for receipt in writes.receipts)
         for change in writes.changes:
             key = (change.tenant, change.version.resource_type, change.version.id)
@@ -416,6 +419,11 @@ class MemoryTransaction:
         """Every version follows the one that is there; no receipt is there yet."""
         if any((receipt.tenant, receipt.key) in self._store.receipts for receipt in writes.receipts):
             raise WriteConflict()
+        for one in writes.job_results:
+            if (one.tenant, one.job_id, one.number) in self._store.job_results:
+                raise WriteConflict()
+            if (one.tenant, one.job_id) not in self._store.jobs:
+                raise Problem(Category.INTERNAL, "the job was removed")
         expected: dict[Key, int] = {}
         for change in writes.changes:
             version = change.version

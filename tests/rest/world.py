@@ -18,6 +18,7 @@ from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Req
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
+from ipf.ports.jobs import Jobs
 from ipf.rest.router import handler
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import Conformance
@@ -29,6 +30,7 @@ from ipf.security.vault import Vault
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
+from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
@@ -37,6 +39,7 @@ from tests.fakes import MemoryFhirStore
 from tests.fakes.exports import MemoryExports
 from tests.fakes.history import MemoryHistories
 from tests.fakes.integrity import MemoryReferrers
+from tests.fakes.jobs import MemoryJobs
 
 BASE = "http://localhost:8090/fhir"
 CORRELATION_ID = "0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55"
@@ -52,6 +55,7 @@ class World:
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
     database: Any = None
     memory_exports: MemoryExports | None = None
+    memory_jobs: MemoryJobs | None = None
     export_hours: float = 24.0
     deident: Deidentification | None = None
     integrity: bool = False
@@ -80,6 +84,15 @@ class World:
         return self.memory_exports
 
     @property
+    def jobs(self) -> Jobs:
+        """Work after the answer."""
+        if self.database is not None:
+            return PostgresJobs(self.database)
+        if self.memory_jobs is None:
+            self.memory_jobs = MemoryJobs(self.store, lambda: self.now)
+        return self.memory_jobs
+
+    @property
     def referrers(self) -> Referrers:
         """The references to a resource."""
         return MemoryReferrers(self.store) if self.database is None else PostgresReferrers(self.database)
@@ -96,6 +109,7 @@ class World:
             bindings=self.bindings,
             reindex=self.reindex,
             exports=self.exports,
+            jobs=self.jobs,
             export_hours=self.export_hours,
             deident=self.deident,
             max_page_size=self.max_page_size,

@@ -167,7 +167,7 @@ class RouteTests(OnPostgres):
         for query in queries:
             answer = await self.world.send(
                 method, f"{url}?{query}", body, tenant, content_type=kind, if_none_exist=BY_KEY,
-                prefer="respond-async, return=representation",
+                prefer=f"{'respond-async, ' if '$' in url else ''}return=representation",
             )  # fmt: skip
             received = answer.body + repr(answer.headers).encode()
             self.assertNotIn(MARK.encode(), received, (tenant, method, url, query))

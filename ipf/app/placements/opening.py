@@ -58,7 +58,8 @@ async def open_placement(shared: Shared, placement: Placement, stack: AsyncExitS
             stack.push_async_callback(pair.profiles.stop)
             await pair.profiles.start(shared.open_listener)
     refused = open_sender_audit(settings, pair.stores, process.reactor, stack) if settings.runs(RECEIVE) else None
-    return Opened(pair, Serving(pair.receiver, open_api(own, pair, shared.access), own.health, refused), converters)
+    api = open_api(own, pair, shared.access, is_frozen=placement.is_frozen)
+    return Opened(pair, Serving(pair.receiver, api, own.health, refused), converters)
 
 
 def _settings(process: Process, placement: Placement) -> PairSettings:

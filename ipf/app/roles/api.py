@@ -12,7 +12,15 @@ from ipf.app.listeners.access import Access, open_access
 from ipf.app.listeners.audit import open_audit
 from ipf.app.listeners.http import open_http
 from ipf.app.roles.admin import admin_mount
-from ipf.app.roles.fhir import fhir_handler, fhir_mount, open_repository, start_hub, transform_handler, websocket_mount
+from ipf.app.roles.fhir import (
+    fhir_handler,
+    fhir_mount,
+    open_repository,
+    start_hub,
+    start_jobs,
+    transform_handler,
+    websocket_mount,
+)
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.config.roles import ADMIN, FHIR, MAPPING
@@ -49,14 +57,16 @@ def admin_access(settings: Settings) -> AdminAccess:
     return AdminAccess(settings.admin_token, settings.admin_read_token)
 
 
-def open_api(process: Process, pair: Pair, access: Access) -> Api:
-    """What the roles of this process serve on one pair."""
+def open_api(process: Process, pair: Pair, access: Access, *, is_frozen: bool = False) -> Api:
+    """What the roles of this process serve on one pair.  `is_frozen`: nothing of it may be written."""
     settings, runs = pair.settings, pair.settings.runs
     if not runs(FHIR, MAPPING, ADMIN):
         return Api()
     operators = admin_access(settings)
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
-    repository = open_repository(settings, pair.stores, access)
+    repository = open_repository(settings, pair.stores, access, is_frozen=is_frozen)
+    if runs(FHIR) and not is_frozen:
+        start_jobs(process, pair, repository, audit)
     return Api(
         fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,
         transform_handler(pair, access, audit) if runs(MAPPING) else None,

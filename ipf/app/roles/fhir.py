@@ -20,8 +20,10 @@ from ipf.app.stages.maintenance import deidentification
 from ipf.app.stages.notifications import start_websockets
 from ipf.config.settings import Settings
 from ipf.pipeline.tracing import traced_handler
+from ipf.pipeline.worker import Worker
 from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
+from ipf.rest.background import job_runner
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
@@ -37,12 +39,15 @@ from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
+from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
 from ipf.wire.channels import websocket_resource
 from ipf.wire.http.app import resource as klein_resource
 from ipf.wire.http.compression import compressing
+
+_RUNNERS = 2  # jobs at once
 
 
 def fhir_mount(handle: Handler, settings: Settings) -> IResource:
@@ -103,8 +108,23 @@ def _notifying(handle: Handler, notifier: NotifierRouter) -> Handler:
     return handle_and_notify
 
 
-def open_repository(settings: Settings, stores: OpenedStores, access: Access) -> Repository:
-    """The parts of the FHIR server."""
+def start_jobs(process: Process, pair: Pair, repository: Repository, audit: AuditObservers) -> None:
+    """Run the jobs that requests have started, here or in another process."""
+    notifier = pair.stores.notifier
+
+    def wrote() -> None:
+        notifier.notify("subscription")
+        notifier.notify("delivery")
+
+    runner = job_runner(repository, _counting_break_glass(audit.requests), audit.drafts, wrote)
+    seconds = pair.settings.worker_poll_ms / 1000
+    worker = Worker(runner.step, notifier, None, seconds, process.reactor, name="fhir jobs", concurrency=_RUNNERS)
+    worker.start()
+    process.stack.push_async_callback(worker.stop, pair.settings.stop_seconds)
+
+
+def open_repository(settings: Settings, stores: OpenedStores, access: Access, *, is_frozen: bool) -> Repository:
+    """The parts of the FHIR server.  `is_frozen`: nothing may be written, so that there are no jobs."""
     referrers = PostgresReferrers(stores.fhir_database)
     integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
@@ -126,6 +146,7 @@ def open_repository(settings: Settings, stores: OpenedStores, access: Access) ->
         bindings=PostgresBindingTokens(stores.fhir_database),
         exports=PostgresExports(stores.fhir_database),
         reindex=PostgresReindexQueue(stores.fhir_database),
+        jobs=None if is_frozen else PostgresJobs(stores.fhir_database),
         export_hours=settings.export_hours,
         deident=deidentification(settings),
         integrity=integrity if settings.referential_integrity else None,

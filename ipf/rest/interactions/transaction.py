@@ -26,6 +26,7 @@ from ipf.rest.interactions.patch import patch_of
 from ipf.rest.interactions.write_response import FORMS, describe
 from ipf.rest.write.commit import Reads, commit
 from ipf.rest.write.incoming import check_incoming
+from ipf.rest.write.job_results import read
 from ipf.rest.write.large_bundle import (
     STREAMED_BYTES,
     Entries,
@@ -137,19 +138,39 @@ class _BundleWork:
             if self.is_transaction:
                 await self.read_all(perform, self.repository)
             return []
+        done = await self._done()
         if self.is_transaction:
-            unit = unit_for(self.request, *self.writes.values(), distinct=True)
-            is_large = len(self.request.body) >= LARGE_BODY or self._has_patch
-            results: Sequence[EntryResult | Problem] = (
-                await self.repository.commit_one(unit, is_large=is_large, reads=self._reads_within(perform))
-            ).entries
-            numbers = list(self.writes)
-        else:
-            numbers = sorted(self.writes, key=lambda number: (_ORDER.index(self.writes[number].method), number))
-            units = [unit_for(self.request, self.writes[number]) for number in numbers]
-            parts = [units[start : start + _BATCH_SIZE] for start in range(0, len(units), _BATCH_SIZE)]
-            results = [end for part in parts for end in await self._store(part)]
-        return list(zip(numbers, results, strict=True))
+            ends = await self._store_all(perform) if 0 not in done else done[0]
+            if 0 in done:
+                await self.read_all(perform, self.repository)
+            return list(zip(self.writes, ends, strict=True))
+        numbers = sorted(
+            (number for number in self.writes if number not in done),
+            key=lambda number: (_ORDER.index(self.writes[number].method), number),
+        )
+        units = [unit_for(self.request, self.writes[number], part=self._part(number)) for number in numbers]
+        parts = [units[start : start + _BATCH_SIZE] for start in range(0, len(units), _BATCH_SIZE)]
+        results = [end for part in parts for end in await self._store(part)]
+        before = [(number, ends[0]) for number, ends in done.items()]
+        return [*before, *zip(numbers, results, strict=True)]
+
+    async def _done(self) -> dict[int, Sequence[EntryResult]]:
+        """What the job has written before a crash, by part."""
+        jobs, request = self.repository.jobs, self.request
+        if jobs is None or not request.job:
+            return {}
+        found = await jobs.results(request.tenant, request.job)
+        return {number: await read(text, request.tenant, self.repository.store) for number, text in found.items()}
+
+    def _part(self, number: int) -> tuple[str, int] | None:
+        return (self.request.job, number) if self.request.job else None
+
+    async def _store_all(self, perform: Perform) -> Sequence[EntryResult]:
+        """Store all writes as one unit, with the reads."""
+        unit = unit_for(self.request, *self.writes.values(), distinct=True, part=self._part(0))
+        is_large = len(self.request.body) >= LARGE_BODY or self._has_patch or unit.part is not None
+        reads = self._reads_within(perform)
+        return (await self.repository.commit_one(unit, is_large=is_large, reads=reads)).entries
 
     def add_responses(self, results: Iterable[tuple[int, EntryResult | Problem]]) -> None:
         """Add the responses of the writes."""

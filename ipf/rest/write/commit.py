@@ -175,16 +175,15 @@ class _Committer:
             if plan.topics and not changing:
                 return None
             reads = self._reads_of(plan, transaction)
-            if plan.changes or plan.receipts or reads:
+            if plan.changes or plan.receipts or plan.job_results or reads:
                 reindex = _reindex(plan) if changing else ()
                 events = await self._events(plan)
                 audit = TransactionAudit(prepared_units, plan)
                 ended = millisecond_of(self._clock())
                 records: list[Audit] = await self._run_in_thread(lambda: audit.records(ended))
                 states, topics = plan.subscriptions, plan.topics
-                refused = await transaction.commit(
-                    Writes(plan.changes, events, plan.receipts, states, reindex, topics, plan.creators, records), reads
-                )
+                rest = states, reindex, topics, plan.creators, records, plan.job_results
+                refused = await transaction.commit(Writes(plan.changes, events, plan.receipts, *rest), reads)
                 audit.ended(refused)
         if any(request.is_definition for request in reindex):
             await refresh(self._store, self._matcher)  # for later searches of this process

@@ -14,6 +14,8 @@ from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served
 from ipf.ports import Change, Json, Receipt, SubscriptionCreator, SubscriptionState, TopicState
+from ipf.ports.jobs import JobResult
+from ipf.rest.write.job_results import written
 from ipf.rest.write.prefetch import PreparedUnit
 from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
@@ -35,6 +37,7 @@ class Plan:
     receipts: list[Receipt] = field(default_factory=list)
     creators: list[SubscriptionCreator] = field(default_factory=list)
     results: list[UnitResult | Problem | None] = field(default_factory=list)
+    job_results: list[JobResult] = field(default_factory=list)
     wanted: SecondLook = field(default_factory=SecondLook)
 
     @property
@@ -81,6 +84,8 @@ def make_plan(
             plan.creators += _creators(unit, unit_plan.changes)
             _note_signals(unit, unit_plan.changes, snapshot)
         plan.results.append(result)
+        if unit.part is not None:
+            plan.job_results.append(JobResult(unit.tenant, *unit.part, written(result)))
         if receipt is not None and unit.receipt is not None:
             stored_receipts.add(receipt)
             plan.receipts.append(Receipt(unit.tenant, unit.receipt, unit.correlation_id))

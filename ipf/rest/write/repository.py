@@ -32,6 +32,7 @@ from ipf.ports import (
 from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
+from ipf.ports.jobs import Jobs
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh
@@ -54,9 +55,10 @@ class Repository:
 
     `max_bundle_entries`: a larger transaction or batch is refused with 413.  `terminology`: value sets; None = searches
     with `:in` are refused.  `reindex`: reindex jobs.  `smart`: the SMART configuration when authentication is on, else
-    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `deident`: of exports; None = not supported,
-    without a key.  `conformance`: profiles, validation and
-    terminology; None = not supported.  `integrity`: the reference check; None = off.  `referrers`: for
+    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `jobs`: work after the
+    answer, kept as long; None = requests are performed at once.  `deident`: of exports; None = not supported, without a
+    key.  `conformance`: profiles, validation and terminology; None = not supported.  `integrity`: the reference check;
+    None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
     planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
@@ -80,6 +82,7 @@ class Repository:
     exports: Exports | None = None
     export_hours: float = 24.0
     deident: Deidentification | None = None
+    jobs: Jobs | None = None
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     referrers: Referrers | None = None

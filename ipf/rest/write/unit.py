@@ -37,7 +37,8 @@ class Unit:
     `references`: the positions of all references to entries, which are then completed in place (the unit owns its
     resources).  None = the resources are searched for the `full_url` of entries, and are not modified.
     `caller`: its grants must cover every entry.  `origin`: more data for the audit record of a converted message.
-    `draft`: of the audit records that are written with it; None = there are none.
+    `draft`: of the audit records that are written with it; None = there are none.  `part`: (id, number) of the part
+    of a job that it is; its result is stored with the entries, and it is refused when there is one.
     """
 
     tenant: str
@@ -49,6 +50,7 @@ class Unit:
     caller: Caller = SYSTEM
     origin: Origin | None = None
     draft: AuditDraft | None = None
+    part: tuple[str, int] | None = None
 
     @property
     def is_conversion(self) -> bool:
@@ -116,8 +118,7 @@ def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -
     return Unit(tenant, (entry,), correlation_id)
 
 
-def unit_for(request: Request, *entries: Entry, distinct: bool = False) -> Unit:
-    """The unit of a request, within the grants of its caller."""
-    return Unit(
-        request.tenant, entries, request.correlation_id, distinct=distinct, caller=request.caller, draft=request.draft
-    )
+def unit_for(request: Request, *entries: Entry, distinct: bool = False, part: tuple[str, int] | None = None) -> Unit:
+    """The unit of a request, within the grants of its caller.  `part`: of a job."""
+    tenant, caller, draft = request.tenant, request.caller, request.draft
+    return Unit(tenant, entries, request.correlation_id, distinct=distinct, caller=caller, draft=draft, part=part)

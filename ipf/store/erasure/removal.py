@@ -15,6 +15,14 @@ _EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR j.deiden
     OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND ({mentions}
         OR EXISTS (SELECT FROM regexp_matches(v.body, '"id":"([A-Za-z0-9.-]{{1,64}})"', 'g') m
                    WHERE m[1] = ANY ({ids})))))"""
+# Of a job the request, the answer and the lines that it reported; what a running search would find is not known yet.
+_JOBS = """j.partition_id = {partition} AND (j.kind = 'request' AND j.status = 'running' AND j.body = ''
+    OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.asked, j.caller, j.state, j.body, j.answer,
+            (SELECT string_agg(concat_ws(' ', f.name, f.body), ' ') FROM job_files f
+             WHERE f.partition_id = j.partition_id AND f.job_id = j.id),
+            (SELECT string_agg(r.result, ' ') FROM job_results r
+             WHERE r.partition_id = j.partition_id AND r.job_id = j.id)), '%2F', '/'),
+        '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids})))"""
 _ATTEMPTS = """WITH e AS MATERIALIZED (
     SELECT subscription_rid, event_number FROM subscription_events WHERE resource_rid = ANY ({rids})
 )
@@ -96,6 +104,7 @@ REMOVALS = (
         for table in ("index_text", "index_date", "index_quantity")
     ),
     f"DELETE FROM export_jobs j WHERE {_EXPORTS}",
+    f"DELETE FROM jobs j WHERE {_JOBS}",
     f"DELETE FROM identity_answers a WHERE {_ANSWERS}",
     """DELETE FROM websocket_tokens t WHERE t.partition_id = {partition}
         AND EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(t.caller, '"' || i || '"') > 0)""",

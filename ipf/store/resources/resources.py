@@ -54,7 +54,7 @@ from ipf.store.postgres.lookup import (
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.session_reads import Readable, SessionReads, view_of
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
-from ipf.store.resources import consents, exports, grants, history, integrity, reindex, search_run, writes
+from ipf.store.resources import consents, exports, grants, history, integrity, jobs, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.changes import CHANGES, changes_in
 from ipf.store.resources.search_run import Search
@@ -116,7 +116,7 @@ STATEMENTS = (
     PAGE_TOKEN_KEY, READ, READ_VERSION, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
-    *history.STATEMENTS, *exports.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
+    *history.STATEMENTS, *exports.STATEMENTS, *jobs.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
     *identity_answers.STATEMENTS, *consents.STATEMENTS,
 )  # fmt: skip
 

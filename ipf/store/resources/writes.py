@@ -20,6 +20,7 @@ from ipf.store.postgres.symbols import Parameter, SymbolTable
 from ipf.store.resources import write_index, write_rows
 from ipf.store.resources.consents import consent_calls
 from ipf.store.resources.grants import grants_calls
+from ipf.store.resources.jobs import result_call
 from ipf.store.resources.write_rows import batches, deltas_of, resource_calls, version_calls
 
 INSERT_RECEIPTS = Statement(
@@ -146,7 +147,8 @@ def required_symbols(writes: Writes) -> tuple[set[str], set[Parameter], set[tupl
 def tenants_of(writes: Writes) -> set[str]:
     """The tenants whose rows are written."""
     groups = writes.changes, writes.receipts, writes.subscriptions, writes.topics, writes.reindex, writes.creators
-    return {item.tenant for group in groups for item in group} | {audit.context.tenant for audit in writes.audits}
+    tenants = {item.tenant for group in groups for item in group} | {item.tenant for item in writes.job_results}
+    return tenants | {audit.context.tenant for audit in writes.audits}
 
 
 def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
@@ -155,6 +157,8 @@ def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
         rows = sorted((symbols.partition(item.tenant), item.key, item.correlation_id) for item in writes.receipts)
         partitions, keys, correlation_ids = zip(*rows, strict=True)
         yield INSERT_RECEIPTS.call(array(map(str, partitions)), joined(keys), joined(correlation_ids))
+    for result in writes.job_results:
+        yield result_call(result, symbols.partition(result.tenant))
     if writes.changes:
         deltas = deltas_of(writes.changes)
         yield from resource_calls(deltas, symbols)

@@ -11,7 +11,7 @@ from __future__ import annotations
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _EXPOSED = (
     b"Location, Content-Location, ETag, Last-Modified, X-Correlation-Id, X-Request-Id, WWW-Authenticate, "
-    b"Retry-After, X-Progress, X-IPF-LSN"
+    b"Retry-After, X-Progress, X-IPF-LSN, Preference-Applied"
 )
 _ACCEPTED = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Prefer, If-Match, If-None-Match, If-None-Exist, "

@@ -228,6 +228,30 @@ class ErasureTests(ErasureSuite):
         self.assertEqual((await self.forget()).counts["exports"], 6)
         self.assertEqual(await self.database.all_tenants.many("SELECT id FROM export_jobs"), [("others",)])
 
+    async def test_jobs(self) -> None:
+        """Those that were asked for by him or about him or have him, searches that run; not those of others."""
+        jobs = {
+            "search": "'running', '{}', NULL, '', ''", "others-bundle": "'running', '{}', NULL, 'Patient/xx', ''",
+            "bundle": """'running', '{}', NULL, '{"subject":{"reference":"Patient/x"}}', ''""",
+            "asked": """'done', '{"query":[["subject","Patient/x"]]}', NULL, '', ''""",
+            "caller": """'done', '{}', '["a","b",[],null,"x"]', '', ''""",
+            "answer": """'done', '{}', NULL, '', '{"resourceType":"Patient","id":"x"}'""",
+            "others": """'done', '{}', NULL, '', '{"id":"x.1"}'""",
+            "file": "'done', '{}', NULL, '', ''", "result": "'done', '{}', NULL, '', ''",
+        }  # fmt: skip
+        for name, values in jobs.items():
+            await self.database.all_tenants.many(
+                "INSERT INTO jobs (partition_id, id, kind, expires_at, status, asked, caller, body, answer)"
+                f" VALUES (1, '{name}', 'request', now(), {values})"
+            )
+        await self.database.all_tenants.many(
+            "INSERT INTO job_files VALUES (1, 'file', 1, 'u', 1, '{\"diagnostics\":\"Patient/x\"}');"
+            'INSERT INTO job_results VALUES (1, \'result\', 0, \'[[201,"created","Patient","x",1]]\')'
+        )
+        await self.forget()
+        left = await self.database.all_tenants.many("SELECT id FROM jobs ORDER BY id")
+        self.assertEqual(left, [("others",), ("others-bundle",)])
+
     async def test_a_message_in_conversion_refuses(self) -> None:
         await self.inbox.store([hl7("OTHER", "4711^^^B^MR")])
         await self.inbox_database.many("UPDATE message_states SET status = 'TRANSFORMING', leased_at = now()")

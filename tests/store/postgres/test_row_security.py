@@ -33,7 +33,7 @@ WITHOUT_TENANT = {
     "audit_installation": "one id",
     "schema_versions": "which migrations were applied; the role may not even read it",
 }
-PARENTS = ("subscription_states", "export_jobs")
+PARENTS = ("subscription_states", "export_jobs", "jobs")
 _LITERALS = {
     "smallint": "7", "integer": "7", "bigint": "7", "boolean": "false", "numeric": "1", "double precision": "1",
     "text": "'x'", "uuid": "'00000000-0000-7000-8000-000000000007'", "timestamp with time zone": "now()",

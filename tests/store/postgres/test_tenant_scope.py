@@ -37,6 +37,7 @@ ALL_TENANTS = {
     "delivery_record_sent": "the same",
     "consents_changes": "the same as `consents_page`",
     "consents_page": "decisions on access are made of all; rows say their tenant",
+    "job_expire": "those of all tenants",
     "bindings_redeem": "by a secret token, whose row says the tenant",
 }
 # Modules, below ipf/store, that work on rows of several tenants.
@@ -54,6 +55,7 @@ USE_ALL_TENANTS = {
     "inbox/statistics": "the operator's traces",
     "resources/consents": "decisions on access are made of all; rows say their tenant",
     "resources/exports": "the export stage takes the next job and removes expired ones, of any tenant",
+    "resources/jobs": "the next job is taken and expired ones are removed, of any tenant",
     "resources/identity": "operators list the answers of all",
     "resources/reindex": "definitions of the default tenant count for all; a job says its tenant",
     "resources/resources": "counts by type; changes of subscriptions and topics that every writer must know",
@@ -62,6 +64,7 @@ USE_ALL_TENANTS = {
 USE_NO_TENANT = {
     "audit/audit": "a batch of several tenants, each part after its prologue; without row security the batch alone",
     "resources/exports": "a tenant is created with its first job, in front of its prologue",
+    "resources/jobs": "the same",
     "resources/resources": "a transaction whose strings each set a tenant",
 }
 # Modules that work on the inbox database, which has no row-level security.
@@ -81,6 +84,7 @@ INBOX = {
 _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
+    "jobs|job_results|job_files|"
     "websocket_tokens|audit_blocks|audit_records|identity_answers"
 )
 _TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
