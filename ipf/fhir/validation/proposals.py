@@ -12,7 +12,7 @@ from ipf.fhir import ucum
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 
-_NEAR = 0.7
+_NEAR = 0.65
 _LONGEST = 200
 _MOST = 5000  # known names that are compared
 

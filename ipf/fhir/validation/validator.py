@@ -20,17 +20,27 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.compiler import Compiler
 from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.questionnaires import Form, check_response, read_form
 
 R4_ONLY = Policy()
+MOST_FORMS = 1000
 
 
 class Validator:
-    """Validates against `structures` and `terminology`.  One instance serves the process."""
+    """Validates against `structures` and `terminology`; `questionnaire` finds a Questionnaire by its canonical.
+    One instance serves the process."""
 
-    def __init__(self, structures: Structures | None = None, terminology: Terminology | None = None) -> None:
+    def __init__(
+        self,
+        structures: Structures | None = None,
+        terminology: Terminology | None = None,
+        questionnaire: Callable[[str], Json | None] = lambda canonical: None,
+    ) -> None:
         self.structures = structures or Structures()
         self.terminology = terminology or Terminology()
         self.compiler = Compiler(self.structures, self.terminology, self)
+        self._questionnaire = questionnaire
+        self._forms: dict[str, Form | None] = {}
 
     def validate(self, resource: Json, profiles: Sequence[str] = (), policy: Policy = R4_ONLY) -> list[Finding]:
         """The findings about a resource, without duplicates.  `profiles`: more canonicals that it must conform to."""
@@ -93,9 +103,34 @@ class Validator:
         check(value, None, location, run)
         if kind == "Bundle" and index is not None:
             check_bundle(value, index, location, run)
+        if kind == "QuestionnaireResponse":
+            self._answers(value, location, run)
         for profile in dict.fromkeys([*self._declared_profiles(value, location, run), *map(canonical, profiles)]):
             if profile != canonical(kind):
                 self._profile(profile, kind, value, location, run)
+
+    def _answers(self, response: Json, location: str, run: Run) -> None:
+        """Check a QuestionnaireResponse against its Questionnaire: contained in it, of a package, or stored."""
+        url = response.get("questionnaire")
+        if not isinstance(url, str):
+            return
+        form = self._form(url, response)
+        if form is not None:
+            check_response(response, form, location, self.terminology, run)
+        else:
+            text = f"not checked: the questionnaire {url[:200]} is unknown to this server"
+            run.warn("not-found", text, f"{location}.questionnaire")
+
+    def _form(self, url: str, response: Json) -> Form | None:
+        if url.startswith("#"):
+            found = _contained(response, url[1:])
+            return read_form(found) if found is not None and found.get("resourceType") == "Questionnaire" else None
+        if url not in self._forms:
+            known = self._questionnaire(url)
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()  # canonicals come from clients
+            self._forms[url] = read_form(known) if known is not None else None
+        return self._forms[url]
 
     def _profile(self, profile: str, kind: str, value: Json, location: str, run: Run) -> None:
         of_type = self.compiler.base_type(profile)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
 REFRESH_SECONDS = 10
 MAX_STORED = 5000
-DEFINITIONS = ("StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap")
+DEFINITIONS = ("StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap", "Questionnaire")
 """The resource types loaded from packages and from the store."""
 
 _STATED = datetime.fromisoformat("2026-11-21T00:00:00+00:00")  # the date of the built-in tables
@@ -217,7 +217,8 @@ class Conformance:
         from ipf.fhir.validation.validator import Validator  # imported on first use: it is large
 
         terminology = Terminology(term)
-        return Definitions(Validator(Structures(structure), terminology), terminology, stored)
+        questionnaire = partial(term, "Questionnaire")
+        return Definitions(Validator(Structures(structure), terminology, questionnaire), terminology, stored)
 
     def _in_packages(self, url: str) -> Json | None:
         entry = self.packages.find(url, "StructureDefinition")

@@ -102,6 +102,20 @@ class ValidateSuite(Suite):
         self.assertEqual((await self.world.send("DELETE", "StructureDefinition/p")).status, 204)
         self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)
 
+    async def test_stored_questionnaire_applies_at_once(self) -> None:
+        validated(self.world, "enforce")
+        url = "http://x.test/Questionnaire/q"
+        asked = [{"linkId": "a", "type": "boolean", "required": True}]
+        form = {"resourceType": "Questionnaire", "id": "q", "url": url, "status": "active", "item": asked}
+        response = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": url}
+        answered = {**response, "item": [{"linkId": "a", "answer": [{"valueBoolean": True}]}]}
+        self.assertEqual((await self.world.send("POST", "QuestionnaireResponse", response)).status, 201)
+        self.assertEqual((await self.world.send("PUT", "Questionnaire/q", form)).status, 201)
+        self.assertEqual((await self.world.send("POST", "QuestionnaireResponse", response)).status, 422)
+        self.assertEqual((await self.world.send("POST", "QuestionnaireResponse", answered)).status, 201)
+        answer = await self.world.send("POST", "QuestionnaireResponse/$validate", response)
+        self.assertEqual(errors(answer), ["QuestionnaireResponse"])
+
 
 class ModeSuite(Suite):
     """off, warn, enforce."""
