@@ -1,9 +1,10 @@
 """PATCH [base]/[type]/[id] and PATCH [base]/[type]?[search]: https://hl7.org/fhir/R4/http.html#patch
 
 A JSON Patch (`application/json-patch+json`), a JSON Merge Patch (`application/merge-patch+json`), an XML Patch
-(`application/xml-patch+xml`) or a FHIRPath Patch (a Parameters resource).  The patch is applied to the current version
-inside the write transaction, so that concurrent writes are not lost.  The patched resource is checked like every
-resource that a client sends.
+(`application/xml-patch+xml`) or a FHIRPath Patch (a Parameters resource).  Of `application/json`, a list is a JSON
+Patch and an object without resourceType a merge patch.  The patch is applied to the current version inside the write
+transaction, so that concurrent writes are not lost.  The patched resource is checked like every resource that a client
+sends.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 XML_PATCH = "application/xml-patch+xml"
+PLAIN_JSON = "application/json"
+"""As fhirpy sends a merge patch: its form says which patch it is."""
 _PATCHES = f"{JSON_PATCH}, {MERGE_PATCH} or {XML_PATCH}"
 
 Apply = Callable[[Json], Json]
@@ -87,6 +90,12 @@ def _change_of(content_type: str, text: bytes) -> Apply | None:
         from ipf.fhir.patch.xml_patch import xml_patch  # rarely needed, and loads lxml
 
         return xml_patch(text)
+    if kind == PLAIN_JSON:
+        value = loads(text)
+        if isinstance(value, list):
+            return json_patch(value)
+        if isinstance(value, dict) and "resourceType" not in value:
+            return merge_patch(value)
     return None
 
 

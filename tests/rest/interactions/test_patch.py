@@ -98,6 +98,18 @@ class PatchSuite(Suite):
         answer = await self.bundle("batch", entry("PATCH", "Patient/a", as_binary(set_birth_date("1971"), XML_PATCH)))
         self.assertEqual(loads(answer.body)["entry"][0]["resource"]["birthDate"], "1971")
 
+    async def test_plain_json(self) -> None:
+        """Its form says which patch it is: a list of operations, members to merge, or Parameters."""
+        await self.world.send("PUT", "Patient/a", patient("1", id="a"))
+        for sent in (replace_family("Neu"), {"language": "de"}, set_active()):
+            answer = await self.patch("Patient/a", sent, "application/json")
+            self.assertEqual(answer.status, 200, answer.body)
+        stored = loads(answer.body)
+        found = stored["name"][0]["family"], stored["language"], stored["active"], stored["meta"]["versionId"]
+        self.assertEqual(found, ("Neu", "de", True, "4"))
+        for sent in (patient("1"), b"1", b"null"):
+            self.assertEqual((await self.patch("Patient/a", sent, "application/json")).status, 400)
+
     async def test_conditions(self) -> None:
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
         self.assertEqual((await self.patch("Patient/a", replace_family("x"), if_match='W/"2"')).status, 412)
