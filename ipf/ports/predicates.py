@@ -8,9 +8,9 @@ There are three kinds of index, one table each: `text` (code, value), `date` (co
 hi, unit); `ipf/ports/index.py` describes the values.  A test is true of a resource when at least one of its entries
 satisfies it; `Not` is true when none does.
 
-Some tests need more than the entries of the resource.  `Linked` and `Has` read other resources.  `CodeIn` and
-`ListMember` are replaced by other tests before evaluation (`ipf/rest/interactions/search_expand.py`).  `CodedText` and
-`TypedIdentifier` read the resource itself.
+Some tests need more than the entries of the resource.  `Linked` and `Has` read other resources.  `CodeIn`,
+`ReferenceIn` and `ListMember` are replaced by other tests before evaluation (`ipf/rest/interactions/search_expand.py`).
+`CodedText`, `FullText` and `TypedIdentifier` read the resource itself.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -190,6 +190,20 @@ class CodeIn:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceIn:
+    """Some reference under these `codes` refers to a resource, or to one above or below it in its hierarchy.
+
+    `parents`: the reference parameters of `resource_type` that refer to the resource above.
+    """
+
+    codes: tuple[str, ...]
+    relation: Literal["above", "below"]
+    resource_type: str
+    id: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ListMember:
     """The resource is an entry of the List with this id."""
 
@@ -203,6 +217,23 @@ class CodedText:
     resource_type: str
     code: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WordQuery:
+    """A condition on words: a `phrase` (one word or several in a row), or `and`, `or`, `not` of others."""
+
+    operator: Literal["phrase", "and", "or", "not"]
+    words: tuple[str, ...] = ()
+    parts: tuple[WordQuery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FullText:
+    """The words of the resource under `code` (`_text` or `_content`; `ipf/fhir/index/words.py`) meet the condition."""
+
+    code: str
+    query: WordQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +312,10 @@ Test = (
     | Linked
     | Has
     | CodeIn
+    | ReferenceIn
     | ListMember
     | CodedText
+    | FullText
     | TypedIdentifier
     | ContextOutside
     | AllOf

@@ -236,6 +236,46 @@ class SearchContract(Writing):
         await self.write(change(rids[0], changed, 3, changed, deleted=True))
         self.assertEqual(await self.found("Observation?code:text=urine"), ["two"])
 
+    async def test_full_text(self) -> None:
+        """`_text` finds words of the narrative, `_content` of every text; they follow changes."""
+        await self.full_text_world()
+        for query, expected in (
+            ("_text=metastases", "one two"), ("_text=bone metastases", "one"), ("_text=bone OR liver", "one two"),
+            ("_text=(bone OR liver) and metastases", "one two"), ("_text=metastases -bone", "two"),
+            ("_text=metastases NOT bone", "two"), ('_text="found in bone"', "one"), ('_text="bone found"', ""),
+            ("_text=met", ""), ("_text=MÉTASTASES", "one two"), ("_text=b", ""), ("_text=smoker", ""),
+            ("_text=bone,liver", "one two"), ("_text=-bone", "two three"), ("_text=nothing OR liver bone", "three"),
+            ("_content=smoker", "one three"), ("_content=smoker bone", "one"), ("_content=bone", "one"),
+            ("_content=Durchfall", "three"), ("_content=p", ""), ('_content="metastases heavy"', ""),
+            ("_content=smoker&code=c", "three"), ("_text=metastases&_content=smoker", "one"),
+            ("_content=-smoker&_text=metastases", "two"), ("_content=a1b2", "three"),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(f"Condition?{query}"), expected.split(), query)
+            page = await self.store.search("default", replace(parse_criteria(f"Condition?{query}"), count=1))
+            self.assertEqual(page.total, len(expected.split()), query)
+        rid, one = self.full_text[0]
+        changed = {**one, "text": {"status": "generated", "div": "<div>Lung</div>"}}
+        await self.write(change(rid, changed, 2, one))
+        self.assertEqual(await self.found("Condition?_text=bone"), [])
+        self.assertEqual(await self.found("Condition?_text=lung&_sort=-_lastUpdated"), ["one"])
+        await self.write(change(rid, changed, 3, changed, deleted=True))
+        self.assertEqual(await self.found("Condition?_content=smoker"), ["three"])
+
+    async def full_text_world(self) -> None:
+        """Three Conditions with narratives, notes and codes."""
+
+        def condition(id_: str, div: str, code: str, **more: Any) -> Json:
+            text = {"text": {"status": "generated", "div": f"<div xmlns='http://www.w3.org/1999/xhtml'>{div}</div>"}}
+            of = {"subject": {"reference": "Patient/p"}, "code": {"coding": [{"code": code}]}}
+            return {"resourceType": "Condition", "id": id_, **text, **of, **more}
+
+        resources = [
+            condition("one", "<p>Metast&#225;ses</p> <b>found</b> in bone", "a", note=[{"text": "Heavy smoker"}]),
+            condition("two", "Liver: metastases.", "b"),
+            condition("three", "Nothing", "c", note=[{"text": "No smoker, a1b2"}, {"text": "Durchfall"}]),
+        ]
+        self.full_text = list(zip(await self.create(*resources), resources, strict=True))
+
     async def test_pages_of_filtered_resources(self) -> None:
         """Searches that filter resources have the same pages and counts as others."""
         people = [patient(f"p{n}", identifier=[{"value": "1", "type": {"text": f"Kind {n % 2}"}}]) for n in range(9)]

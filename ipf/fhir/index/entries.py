@@ -37,12 +37,17 @@ def cut(text: str, limit: int) -> str:
 
 def normalise(text: str) -> str:
     """Lower case, accents folded, white space collapsed, cut to PART_LIMIT bytes: the form prefixes are sought in."""
+    text = folded(text)
+    text = " ".join((text if text.isprintable() else _CONTROL.sub(" ", text)).split())
+    return cut(text, PART_LIMIT) if len(text) * 4 > PART_LIMIT else text
+
+
+def folded(text: str) -> str:
+    """Lower case, accents folded."""
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text.casefold())
         text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    text = text.lower()
-    text = " ".join((text if text.isprintable() else _CONTROL.sub(" ", text)).split())
-    return cut(text, PART_LIMIT) if len(text) * 4 > PART_LIMIT else text
+    return text.lower()
 
 
 def string_value(text: str) -> str:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
+from ipf.fhir.search.full_text import has_words
 from ipf.fhir.search.match_texts import has_text, has_typed_identifier
 from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
 from ipf.ports.index import Entries
@@ -25,6 +26,7 @@ from ipf.ports.predicates import (
     CodedText,
     ContextOutside,
     DateRange,
+    FullText,
     Has,
     IdAmong,
     IdIn,
@@ -135,6 +137,8 @@ class Candidate:
                 )
             case Has(resource_type, code, tests):
                 return self._other_resources().referred(resource_type, code, tests, f"{self.resource_type}/{self.id}")
+            case FullText():
+                return has_words(test, self._whole())
             case CodedText():
                 return has_text(test, self._whole())
             case ContextOutside(patients):

@@ -14,10 +14,12 @@ from ipf.ports.predicates import (
     CodedText,
     CodeIn,
     ContextOutside,
+    FullText,
     Has,
     Linked,
     ListMember,
     Not,
+    ReferenceIn,
     Test,
     TextEquals,
     TypedIdentifier,
@@ -48,12 +50,12 @@ def within(test: Test, *kinds: type[object]) -> bool:
 
 def needs_store(test: Test) -> bool:
     """Whether the answer takes other resources, or a terminology."""
-    return within(test, Linked, Has, CodeIn, ListMember)
+    return within(test, Linked, Has, CodeIn, ReferenceIn, ListMember)
 
 
 def needs_resource(test: Test) -> bool:
     """Whether the answer takes the resource itself: index entries only come near to it."""
-    return within(test, CodedText, TypedIdentifier, ContextOutside)
+    return within(test, CodedText, FullText, TypedIdentifier, ContextOutside)
 
 
 def parameters_that_need_store(query: Query) -> tuple[str, ...]:

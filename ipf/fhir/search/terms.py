@@ -10,7 +10,9 @@ from datetime import datetime
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import Source, sources
+from ipf.fhir.index.words import CONTENT, TEXT
 from ipf.fhir.model.definitions import SearchParameter, definitions
+from ipf.fhir.search.full_text import full_text
 from ipf.fhir.search.parameter import RequestedParameter, any_of, split
 from ipf.fhir.search.predicate import needs_resource
 from ipf.fhir.search.values import build, last_updated
@@ -19,11 +21,10 @@ from ipf.ports.predicates import Has, IdIn, Linked, ListMember, Test
 _DEEPEST = 8  # links of one chain
 _MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at
 _ID, _LAST_UPDATED, _LIST, _HAS = "_id", "_lastUpdated", "_list", "_has"
+_FULL_TEXT = frozenset({TEXT, CONTENT})
 _REFUSED = {
     "_filter": "filter expressions are not supported; write search parameters",
     "_query": "named queries are not supported",
-    "_text": "full-text search is not supported",
-    "_content": "full-text search is not supported",
     "near": "searching by distance is not supported",
 }
 
@@ -40,7 +41,7 @@ class Unsupported(Exception):
 def served(resource_type: str) -> list[str]:
     """The search parameters of a type, in order; those of all types last."""
     known = definitions().search_parameters(resource_type).keys() & sources(resource_type).keys()
-    return sorted(known | {_ID, _LAST_UPDATED, _LIST}, key=lambda code: (code.startswith("_"), code))
+    return sorted(known | {_ID, _LAST_UPDATED, _LIST, *_FULL_TEXT}, key=lambda code: (code.startswith("_"), code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class TermReader:
         if dot:
             return self._chain(resource_type, head, rest, value)
         code, _, modifier = name.partition(":")
-        if code in (_ID, _LAST_UPDATED, _LIST):
+        if code in (_ID, _LAST_UPDATED, _LIST) or code in _FULL_TEXT:
             return self._special(resource_type, code, modifier, value)
         parameter, source = self._known(resource_type, code)
         if not value.strip(","):
@@ -88,9 +89,11 @@ class TermReader:
         if not value.strip(","):
             raise Unsupported("has no value", Category.VALUE)
         parameter = definitions().search_parameters(resource_type).get(code)
-        if parameter is None:  # `_list` is a parameter without a definition of its own
+        if parameter is None:  # `_list` has no definition of its own, `_text` and `_content` those of other types
             parameter = SearchParameter(code, "special", "", (), "")
         requested = RequestedParameter(self.name, modifier, parameter, Source((code,)), self.now, resource_type)
+        if code in _FULL_TEXT:
+            return full_text(requested, value)
         if modifier:
             raise requested.unsupported()
         if code == _LAST_UPDATED:
@@ -155,7 +158,8 @@ class TermReader:
 
     def _of_others(self, test: Test) -> Test:
         if needs_resource(test):
-            raise self._refused("the modifiers :text and :of-type are not supported in chains", Category.NOT_SUPPORTED)
+            text = "_text, _content and the modifiers :text and :of-type are not supported in chains"
+            raise self._refused(text, Category.NOT_SUPPORTED)
         return test
 
     def _refused(self, why: str, category: Category = Category.VALUE) -> Problem:

@@ -13,6 +13,7 @@ from ipf.fhir.index.entries import clean, normalise, token_value
 from ipf.fhir.index.sources import Source
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import indexed_form, parse_reference
+from ipf.fhir.search.hierarchies import in_hierarchy
 from ipf.fhir.search.parameter import RequestedParameter, on_each_code, split, unescape
 from ipf.ports.predicates import NOTHING, CodedText, CodeIn, Test, TextEquals, TextPrefix, TextSuffix, TypedIdentifier
 
@@ -104,6 +105,8 @@ def reference(requested: RequestedParameter, value: str) -> list[Test]:
         return token(replace(requested, modifier="", source=Source(requested.source.codes)), value)
     if requested.modifier == "text":
         return _text(requested, value)
+    if requested.modifier in ("above", "below"):
+        return in_hierarchy(requested, unescape(value))
     text = unescape(value)
     wanted = _wanted_types(requested)
     if "://" in text or text.startswith("urn:"):

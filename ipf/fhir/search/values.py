@@ -20,11 +20,11 @@ from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.composites import conjunction, parts_of
+from ipf.fhir.search.hierarchies import by_url
 from ipf.fhir.search.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
 from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.search.tokens import reference, token
 from ipf.ports.predicates import (
-    NOTHING,
     Bounds,
     DateRange,
     LastUpdated,
@@ -101,21 +101,7 @@ def _uri(requested: RequestedParameter, value: str) -> list[Test]:
         return on_each_code(requested, lambda code: TextEquals(code, (text,)))
     if requested.modifier not in ("above", "below"):
         raise requested.unsupported()
-    if not text.startswith("http"):
-        return [NOTHING]  # only URLs have a hierarchy
-    if requested.modifier == "below":
-        path = text.rstrip("/") + "/"
-        exact = on_each_code(requested, lambda code: TextEquals(code, (text,)))
-        return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, path))]
-    return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(_ancestors(text)))))
-
-
-def _ancestors(url: str) -> set[str]:
-    """The URL itself and what its path lies below, with and without a slash at the end."""
-    scheme, separator, rest = url.partition("://")
-    parts = rest.split("/")
-    above = {scheme + separator + "/".join(parts[:length]) for length in range(1, len(parts))}
-    return {url} | above | {one + "/" for one in above}
+    return by_url(requested, unescape(value))
 
 
 # Dates

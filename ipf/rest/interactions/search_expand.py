@@ -12,14 +12,15 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
+from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
 from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
-from ipf.ports import Caller, Terminology
-from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, Test
+from ipf.ports import Caller, FhirStore, Terminology
+from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, ReferenceIn, Test
 from ipf.ports.search import Query, Term
-from ipf.rest.write.permission import if_readable
+from ipf.rest.write.permission import found_by, if_readable, visible
 from ipf.rest.write.repository import Repository
 
 _MAX_CODES = 10_000
@@ -28,9 +29,9 @@ _MAX_CODES = 10_000
 async def expanded(query: Query, tenant: str, repository: Repository, caller: Caller) -> Query:
     """The query with `:in`, `:above`, `:below` and `_list` expanded.  Problem when a set is not loaded.
 
-    A List that the caller may not read has no members.
+    A List that the caller may not read has no members, and a resource that he may not see has no place in a hierarchy.
     """
-    if not any(within(term.test, CodeIn, ListMember) for term in query.terms):
+    if not any(within(term.test, CodeIn, ReferenceIn, ListMember) for term in query.terms):
         return query
     terms = [replace(term, test=await _expanded(term, query, tenant, repository, caller)) for term in query.terms]
     return replace(query, terms=tuple(terms))
@@ -41,13 +42,15 @@ async def _expanded(term: Term, query: Query, tenant: str, repository: Repositor
     for test in _set_tests(term.test):
         if isinstance(test, CodeIn):
             replacements[test] = await _code_test(test, term.name, tenant, repository.terminology)
+        elif isinstance(test, ReferenceIn):
+            replacements[test] = await _hierarchy_test(test, term.name, tenant, repository, caller)
         elif isinstance(test, ListMember):
             replacements[test] = await _list_test(test, query.resource_type, tenant, repository, caller)
     return rewritten(term.test, lambda one: replacements.get(one, one))
 
 
 def _set_tests(test: Test) -> list[Test]:
-    if isinstance(test, CodeIn | ListMember):
+    if isinstance(test, CodeIn | ReferenceIn | ListMember):
         return [test]
     return [found for one in inner(test) for found in _set_tests(one)]
 
@@ -66,6 +69,38 @@ async def _code_test(test: CodeIn, name: str, tenant: str, terminology: Terminol
         raise Problem(Category.COSTLY, text, name)
     values = {token_value(code, system if test.systems else "") for system, code in pairs}
     return any_of([tests_equal(code, values) for code in test.codes])
+
+
+async def _hierarchy_test(test: ReferenceIn, name: str, tenant: str, repository: Repository, caller: Caller) -> Test:
+    """References to the resource and to those above or below it, level by level."""
+    step = _children if test.relation == "below" else _parents
+    known, level = {test.id}, {test.id}
+    while level:
+        level = await step(test, level, tenant, repository.store, caller) - known
+        known |= level
+        if len(known) > _MAX_CODES:
+            text = f"search parameter {name}: the hierarchy has more than {_MAX_CODES} resources"
+            raise Problem(Category.COSTLY, text, name)
+    references = [f"{test.resource_type}/{one}" for one in known]
+    return any_of([tests_equal(code, references) for code in test.codes])
+
+
+async def _children(test: ReferenceIn, ids: set[str], tenant: str, store: FhirStore, caller: Caller) -> set[str]:
+    references = [f"{test.resource_type}/{one}" for one in ids]
+    of_parents = Term("", "", any_of([tests_equal(code, references) for code in test.parents]))
+    query = found_by(Query(test.resource_type, (of_parents,), count=_MAX_CODES + 1, total="none"), caller)
+    return set() if query is None else {one.id for one in (await store.search(tenant, query)).matches}
+
+
+async def _parents(test: ReferenceIn, ids: set[str], tenant: str, store: FhirStore, caller: Caller) -> set[str]:
+    found = await store.read_many(tenant, [(test.resource_type, one) for one in sorted(ids)])
+    prefix = f"{test.resource_type}/"
+    return {
+        value.removeprefix(prefix)
+        for version in visible(found, caller)
+        for code, value in extract(loads(version.body)).texts
+        if code in test.parents and value.startswith(prefix)
+    }
 
 
 async def _list_test(test: ListMember, resource_type: str, tenant: str, repository: Repository, caller: Caller) -> Test:

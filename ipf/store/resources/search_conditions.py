@@ -24,6 +24,7 @@ from ipf.ports.predicates import (
     CodedText,
     ContextOutside,
     DateRange,
+    FullText,
     Has,
     IdAmong,
     IdIn,
@@ -127,7 +128,7 @@ class Conditions:
                 return self._linked(test, resource_type, alias)
             case Has():
                 return self._has(test, resource_type, alias)
-            case CodedText() | ContextOutside():
+            case CodedText() | FullText() | ContextOutside():
                 return "true"
         if self._probes(test):
             return self._probe(test, resource_type, alias)
@@ -148,7 +149,7 @@ class Conditions:
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | ContextOutside():
+            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | FullText() | ContextOutside():
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
 
@@ -344,7 +345,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
-        case IdIn() | IdAmong() | LastUpdated() | CodedText() | ContextOutside():
+        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | ContextOutside():
             return set()
     return {(resource_type, _code(test))}
 

@@ -164,7 +164,11 @@ REFUSED = [
     ("Patient?_list=$current-problems", "_list", Category.VALUE),
     ("Patient?identifier:of-type=b|c", "identifier:of-type", Category.VALUE),
     ("Condition?code:below=1", "code:below", Category.VALUE),
-    ("Patient?_content=x", "_content", Category.NOT_SUPPORTED),
+    ("Patient?_content=(a", "_content", Category.VALUE),
+    ("Patient?_text=a)", "_text", Category.VALUE),
+    ("Patient?_text=--", "_text", Category.VALUE),
+    ("Patient?_text:exact=a", "_text:exact", Category.NOT_SUPPORTED),
+    ("Observation?patient._content=a", "patient._content", Category.NOT_SUPPORTED),
     ("Patient?gender:text=x", "gender:text", Category.VALUE),
     ("Patient?identifier:exact=x", "identifier:exact", Category.NOT_SUPPORTED),
     ("Encounter?subject:Device=x", "subject:Device", Category.VALUE),
@@ -225,7 +229,7 @@ class Terms(TestCase):
             parse_criteria("Encounter?patiend=1")
         text = raised.exception.text
         self.assertIn("patiend is unknown for Encounter, which has account, appointment, ", text)
-        self.assertIn(" type, _id, _lastUpdated, _list, _profile", text)
+        self.assertIn(" type, _content, _id, _lastUpdated, _list, _profile", text)
         with self.assertRaises(Problem) as raised:
             parse_criteria("Encounter?patient.foo=1")
         self.assertTrue(raised.exception.text.endswith("is unknown for Patient"), raised.exception.text)
@@ -290,7 +294,7 @@ class Queries(TestCase):
         self.assertTrue(parse_criteria("Patient?_count=0").summary_count)
 
     def test_lenient_parsing_ignores_unknown_parameters(self) -> None:
-        pairs = [("foo", "1"), ("gender", "male"), ("_content", "x"), ("name", ""), ("_sort", "foo")]
+        pairs = [("foo", "1"), ("gender", "male"), ("_query", "x"), ("name", ""), ("_sort", "foo")]
         query = parse_query("Patient", pairs, strict=False)
         self.assertEqual(query.ignored, (pairs[0], *pairs[2:]))
         self.assertEqual([term.name for term in query.terms], ["gender"])

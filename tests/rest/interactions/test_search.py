@@ -211,6 +211,54 @@ class SearchSuite(Suite):
                                        content_type="application/x-www-form-urlencoded")  # fmt: skip
         self.assertEqual(dict(parse_qsl(urlsplit(link(posted, "self") or "").query)), {"_count": "1", "gender": "male"})
 
+    async def test_hierarchies(self) -> None:
+        """References above and below, by chains too; a circle ends; versions of canonical URLs."""
+        await self.fill()
+        for id_, above in (("site", "room"), ("ward", "site"), ("room", "ward"), ("other", "")):
+            part_of = {"partOf": {"reference": f"Location/{above}"}} if above else {}
+            await self.world.send("PUT", f"Location/{id_}", {"resourceType": "Location", "id": id_, **part_of})
+            encounter = {
+                "resourceType": "Encounter",
+                "id": f"in-{id_}",
+                "status": "finished",
+                "class": {"code": "AMB"},
+                "location": [{"location": {"reference": f"Location/{id_}"}}],
+            }
+            await self.world.send("PUT", f"Encounter/in-{id_}", encounter)
+        for version in ("1", "1.2", "1.2.7", "1.20", "2"):
+            await self.world.send("PUT", f"QuestionnaireResponse/q{version}", {
+                "resourceType": "QuestionnaireResponse", "id": f"q{version}", "status": "completed",
+                "questionnaire": f"http://acme.org/Questionnaire/q|{version}"})  # fmt: skip
+        await self.world.send("PUT", "Location/site", {"resourceType": "Location", "id": "site"})
+        table = [
+            ("Encounter?location:below=ward", "in-ward in-room"), ("Encounter?location:below=Location/room", "in-room"),
+            ("Encounter?location:below=site", "in-site in-ward in-room"), ("Encounter?location:above=site", "in-site"),
+            ("Encounter?location:above=room", "in-site in-ward in-room"), ("Location?partof:below=site", "ward room"),
+            ("Encounter?location:below=ward,other", "in-ward in-room in-other"),
+            ("Encounter?location:below=nowhere", ""),
+            ("Location?_has:Encounter:location:location:below=ward", "ward room"),
+            ("Patient?organization:below=west", "ann"), ("Observation?patient.organization:below=west", "bp mass"),
+            ("Observation?patient.organization:above=west", ""), ("Patient?organization:above=east", "ann"),
+            ("QuestionnaireResponse?questionnaire:below=http://acme.org/Questionnaire/q|1", "q1 q1.2 q1.2.7 q1.20"),
+            ("QuestionnaireResponse?questionnaire:below=http://acme.org/Questionnaire/q|1.2", "q1.2 q1.2.7"),
+            ("QuestionnaireResponse?questionnaire:above=http://acme.org/Questionnaire/q|1.2.7", "q1 q1.2 q1.2.7"),
+            ("QuestionnaireResponse?questionnaire:below=http://acme.org", "q1 q1.2 q1.2.7 q1.20 q2"),
+            ("QuestionnaireResponse?questionnaire:below=http://acme.org/Questionnaire/q", "q1 q1.2 q1.2.7 q1.20 q2"),
+        ]  # fmt: skip
+        for url, expected in table:
+            found = entries(await self.world.send("GET", url))
+            self.assertEqual({one.partition("/")[2] for one in found}, set(expected.split()), url)
+        circle = {"resourceType": "Location", "id": "site", "partOf": {"reference": "Location/room"}}
+        await self.world.send("PUT", "Location/site", circle)
+        for relation in ("above", "below"):
+            found = entries(await self.world.send("GET", f"Encounter?location:{relation}=ward"))
+            self.assertEqual(len(found), 3)
+        for url, status in (
+            ("Observation?patient:below=ann", 400), ("Encounter?location:below=http://x.org/Location/1", 400),
+            ("Encounter?location:below=Patient/ann", 200),
+        ):  # fmt: skip
+            self.assertEqual((await self.world.send("GET", url)).status, status, url)
+
     async def test_lists_and_value_sets(self) -> None:
         """`_list`, `:in`, `:not-in` and `:below`."""
         await self.fill()

@@ -1,0 +1,82 @@
+"""`:above` and `:below` of references and canonical URLs, and of URIs.
+
+A reference is followed along the hierarchy of the type that it refers to: `Location.partOf`, `Specimen.parent` and the
+like.  A canonical URL with a version is above those with further parts: `|1.2` is above `|1.2.7`.  A URL is above those
+below its path.
+
+Source: https://hl7.org/fhir/R4/search.html#reference, #uri; versions: https://hl7.org/fhir/R5/search.html#modifierbelow
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from ipf.errors import Category, Problem
+from ipf.fhir.index.entries import clean
+from ipf.fhir.index.sources import sources
+from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.search.parameter import RequestedParameter, on_each_code
+from ipf.ports.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
+
+_PARENTS = ("partof", "part-of", "parent")
+_CANONICAL = frozenset({"canonical", "uri", "url"})
+
+
+@cache
+def parents(resource_type: str) -> tuple[str, ...]:
+    """Index codes of the references of a type to the resource above it, of the same type; empty without a hierarchy."""
+    known, found = definitions().search_parameters(resource_type), sources(resource_type)
+    able = [code for code in _PARENTS if code in known and resource_type in known[code].targets]
+    return tuple(dict.fromkeys(index for code in able for index in found[code].codes))
+
+
+def in_hierarchy(requested: RequestedParameter, text: str) -> list[Test]:
+    """The test of a reference with `:above` or `:below`.  Problem for a type that has no hierarchy."""
+    if any(path.type_path in _CANONICAL for path in requested.source.paths):
+        return by_url(requested, text)
+    relation: Literal["above", "below"] = "above" if requested.modifier == "above" else "below"
+    source, targets = requested.source, requested.parameter.targets or definitions().resource_types
+    wanted = (source.refers_to,) if source.refers_to else targets
+    literal = parse_reference(text) if "/" in text else None
+    if "/" in text and (literal is None or literal.base):
+        raise requested.refuse("with a modifier of hierarchies, write an id or Type/id")
+    types = [one for one in wanted if literal is None or one == literal.resource_type]
+    found: list[Test] = [
+        ReferenceIn(source.codes, relation, one, text if literal is None else literal.id, parents(one))
+        for one in sorted(types)
+        if parents(one)
+    ]
+    if not found and types:
+        names = ", ".join(sorted(types)) if len(types) < 5 else "the types that it refers to"
+        text = f"search parameter {requested.name}: the server knows no hierarchy of {names}"
+        raise Problem(Category.NOT_SUPPORTED, text, requested.name)
+    return found or [NOTHING]
+
+
+def by_url(requested: RequestedParameter, text: str) -> list[Test]:
+    """The test of a URL with `:above` or `:below`: by its version if it has one, else by its path."""
+    url, bar, version = (clean(part) for part in text.partition("|"))
+    if bar and version:
+        if requested.modifier == "above":
+            parts = version.split(".")
+            values = [f"{url}|{'.'.join(parts[:length])}" for length in range(1, len(parts) + 1)]
+            return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(values))))
+        exact = on_each_code(requested, lambda code: TextEquals(code, (f"{url}|{version}",)))
+        return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, f"{url}|{version}."))]
+    if not url.startswith("http"):
+        return [NOTHING]  # only URLs have a hierarchy
+    if requested.modifier == "below":
+        path = url.rstrip("/") + "/"
+        exact = on_each_code(requested, lambda code: TextEquals(code, (url,)))
+        return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, path))]
+    return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(_ancestors(url)))))
+
+
+def _ancestors(url: str) -> set[str]:
+    """The URL itself and what its path lies below, with and without a slash at the end."""
+    scheme, separator, rest = url.partition("://")
+    parts = rest.split("/")
+    above = {scheme + separator + "/".join(parts[:length]) for length in range(1, len(parts))}
+    return {url} | above | {one + "/" for one in above}
