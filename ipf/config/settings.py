@@ -237,6 +237,7 @@ class Settings(
     search_handling: str = variable(
         "IPF_FHIR_SEARCH_HANDLING", one_of("lenient", "strict"), "lenient", "what to do with unknown search parameters"
     )
+    full_text: bool = variable("IPF_FHIR_FULL_TEXT", boolean, False, "index words of resources for _text and _content")
     referential_integrity: bool = variable(
         "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse missing targets and deletion of referenced resources"
     )

@@ -37,14 +37,19 @@ QuantityEntry = tuple[str, Decimal, Decimal, str]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """All entries of one resource, as sets: `after.texts - before.texts` is the difference."""
+    """All entries of one resource, as sets: `after.texts - before.texts` is the difference.
+
+    `words`: for `_text` and `_content`, the words with their positions (`'bone':1,7 'liver':3`); empty unless they are
+    indexed.
+    """
 
     texts: frozenset[TextEntry] = frozenset()
     dates: frozenset[DateEntry] = frozenset()
     quantities: frozenset[QuantityEntry] = frozenset()
+    words: frozenset[TextEntry] = frozenset()
 
     def __len__(self) -> int:
-        return len(self.texts) + len(self.dates) + len(self.quantities)
+        return len(self.texts) + len(self.dates) + len(self.quantities) + len(self.words)
 
 
 EMPTY = Entries()

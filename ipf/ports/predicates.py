@@ -237,6 +237,14 @@ class FullText:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedWords:
+    """As `FullText`, by index entries: the store puts it in its place where all resources have them."""
+
+    code: str
+    query: WordQuery
+
+
+@dataclass(frozen=True, slots=True)
 class TypedIdentifier:
     """Some Identifier of the parameter `code` has this `value` and a type with this coding."""
 
@@ -300,6 +308,7 @@ Stored = (
     | DateRange
     | QuantityRange
     | QuantityIn
+    | IndexedWords
     | Present
 )
 """Tests on the entries of one code."""

@@ -46,7 +46,7 @@ def fill(patients: int) -> tuple[str, ...]:
     subject = f"(n % {patients} + 1)"
     return (
         "SELECT setval('rid_blocks', 10000000)",
-        "TRUNCATE resources, resource_versions, index_text, index_date, index_quantity",
+        "TRUNCATE resources, resource_versions, index_text, index_date, index_quantity, index_words",
         f"INSERT INTO resources SELECT n, 1, 'Patient', 'p' || n, 1, now(), false {persons}",
         f"INSERT INTO resources SELECT n, 1, 'Observation', 'o' || n, 1, now(), false {observations}",
         "INSERT INTO resource_versions SELECT n, 1, 1, now(), 'PUT', false, gen_random_uuid(), "

@@ -22,6 +22,7 @@ _NO_MESSAGE = "SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM mess
 DANGLING = {
     "fhir": (_NO_RESOURCE, {
         "resource_versions": "t.rid", "index_text": "t.rid", "index_date": "t.rid", "index_quantity": "t.rid",
+        "index_words": "t.rid",
         "subscription_grants": "t.rid", "subscription_events": "t.resource_rid",
     }),
     "ipf": (_NO_MESSAGE, {

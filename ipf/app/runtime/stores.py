@@ -18,6 +18,7 @@ from ipf.app.runtime.process import now, run_in_thread
 from ipf.config.roles import FHIR
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
+from ipf.fhir.index.words import index_words
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
@@ -37,6 +38,7 @@ from ipf.store.postgres.database import Database
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.search_words import prepare_words
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.spans import Spans, open_spans
@@ -121,6 +123,8 @@ async def open_stores(
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
         stack.push_async_callback(part.close)  # before: after a failure it goes on trying
         await part.start()
+    index_words(settings.full_text)
+    await prepare_words(fhir_database, settings.full_text)
     if replica is not None:
         await replica.start(stack)
     install_privacy(settings, fhir_database, stack)

@@ -6,8 +6,8 @@ names when the first resource of that type arrives.  A parameter that only repea
 search parameter.  Expressions that are no simple paths run in the FHIRPath engine (`general.py`).  The closures live
 until `forget` is called, because the search parameters have changed.
 
-`_id` and `_lastUpdated` have no entries: the store has columns for them.  `_text`, `_content`, `_filter`, `_query` and
-Location's `near` are not indexed.
+`_id` and `_lastUpdated` have no entries: the store has columns for them.  The words of `_text` and
+`_content` are indexed where a setting says so (`words.py`).  Location's `near` is not indexed.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -23,6 +23,7 @@ from ipf.fhir.index.paths import ElementPath
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.tree import PathTree
 from ipf.fhir.index.values import EntryCollector, Indexer
+from ipf.fhir.index.words import word_entries
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.model.redaction import redact_resource
 from ipf.ports.index import EMPTY, Entries
@@ -48,6 +49,7 @@ def extract(resource: dict[str, Any]) -> Entries:
         frozenset(found.texts),
         frozenset(found.dates) if found.dates else _NONE,
         frozenset(found.quantities) if found.quantities else _NONE,
+        word_entries(resource),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ipf.fhir.index.entries import folded
 from ipf.fhir.model.redaction import redact_resource
+from ipf.ports.index import TextEntry
 
 TEXT, CONTENT = "_text", "_content"
 MOST_WORDS = 10_000
@@ -22,7 +23,41 @@ MOST_WORDS = 10_000
 _WORD = re.compile(r"[^\W_]+")
 _TAG = re.compile(r"<[^>]*>")
 _NO_TEXT = frozenset({"resourceType", "id", "reference", "system", "url", "profile", "data", "fullUrl", "versionId"})
+_MOST_POSITIONS = 255  # of one word, in a tsvector
 _LONGEST = 200  # characters of a word
+
+
+class _Index:
+    """Whether words are indexed: `IPF_FHIR_FULL_TEXT`, set at the start of the process."""
+
+    is_on = False
+
+
+def index_words(is_on: bool) -> None:
+    """Write entries of words from now on, or write none."""
+    _Index.is_on = is_on
+
+
+def words_are_indexed() -> bool:
+    """Whether entries of words are written."""
+    return _Index.is_on
+
+
+def word_entries(resource: dict[str, Any]) -> frozenset[TextEntry]:
+    """The entries of `_text` and `_content`, if they are written."""
+    if not _Index.is_on:
+        return frozenset()
+    found = ((code, words_of(resource, code)) for code in (TEXT, CONTENT))
+    return frozenset((code, _positions(one)) for code, one in found)
+
+
+def _positions(found: list[str]) -> str:
+    """Words with their positions, as PostgreSQL reads a tsvector; a gap counts as a word."""
+    positions: dict[str, list[str]] = {}
+    for number, word in enumerate(found, 1):
+        if word:
+            positions.setdefault(word, []).append(str(number))
+    return " ".join(f"'{word}':{','.join(at[:_MOST_POSITIONS])}" for word, at in sorted(positions.items()))
 
 
 def words(text: str) -> list[str]:

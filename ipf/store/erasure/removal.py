@@ -101,7 +101,7 @@ REMOVALS = (
     _CONSENTS,
     *(
         f"DELETE FROM {table} WHERE partition_id = {{partition}} AND rid = ANY ({{rids}})"
-        for table in ("index_text", "index_date", "index_quantity")
+        for table in ("index_text", "index_date", "index_quantity", "index_words")
     ),
     f"DELETE FROM export_jobs j WHERE {_EXPORTS}",
     f"DELETE FROM jobs j WHERE {_JOBS}",

@@ -58,7 +58,7 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone""",
     )
-    for table in ("index_text", "index_date", "index_quantity")
+    for table in ("index_text", "index_date", "index_quantity", "index_words")
 )
 PROGRESS = Statement(
     "reindex_progress",

@@ -28,6 +28,7 @@ from ipf.ports.predicates import (
     Has,
     IdAmong,
     IdIn,
+    IndexedWords,
     LastUpdated,
     Linked,
     ManyValues,
@@ -47,8 +48,9 @@ from ipf.ports.predicates import (
 from ipf.store.postgres.prepared import Parameters
 from ipf.store.postgres.quoting import following, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable
+from ipf.store.resources.search_words import words_query
 
-TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity"}
+TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity", "words": "index_words"}
 _OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PROBES = 20  # values that are probed one by one; more are computed as a set
 
@@ -61,6 +63,7 @@ class Columns:
     lo: str
     hi: str
     unit: str
+    words: str = ""
 
 
 class Mode(Enum):
@@ -237,6 +240,8 @@ class Conditions:
                 return f"{self._bounds(bounds, 'numeric', lo=at.lo, hi=at.hi)}{unit}{part}"
             case QuantityIn():
                 return self._in_units(test, at)
+            case IndexedWords(_, query):
+                return f"{at.words} @@ {self._add(words_query(query))}::tsquery"
             case TextParts(_, parts):
                 return " AND ".join([*self._narrowed(at.val, parts), *(self._part(*part, at.val) for part in parts)])
             case AnyOf(tests):
@@ -333,7 +338,7 @@ class Conditions:
 
 def row(alias: str) -> Columns:
     """The columns of a row of an index table."""
-    return Columns(f"{alias}.val", f"{alias}.lo", f"{alias}.hi", f"{alias}.unit")
+    return Columns(f"{alias}.val", f"{alias}.lo", f"{alias}.hi", f"{alias}.unit", f"{alias}.words")
 
 
 def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
@@ -367,7 +372,7 @@ def _code(test: Test) -> str:
 def is_set(test: Test) -> bool:
     """Whether the rids that pass a test are computed as a set."""
     texts = TextPrefix | TextSuffix | TextContains | TextParts | TypedIdentifier
-    return isinstance(test, texts | QuantityRange | QuantityIn | Present)
+    return isinstance(test, texts | QuantityRange | QuantityIn | IndexedWords | Present)
 
 
 def _all_of(tests: Sequence[Test]) -> Test:
@@ -388,6 +393,8 @@ def _kind_of(test: Test) -> str:
             return "date"
         case QuantityRange() | QuantityIn():
             return "quantity"
+        case IndexedWords():
+            return "words"
     return "text"
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
+from ipf.fhir.index.words import words_are_indexed
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.match import Candidate
 from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal, within
@@ -24,6 +25,7 @@ from ipf.ports.predicates import (
     AnyOf,
     CodedText,
     ContextOutside,
+    FullText,
     Has,
     IdIn,
     Linked,
@@ -52,6 +54,7 @@ from ipf.store.resources.search import (
 from ipf.store.resources.search_conditions import uses_units
 from ipf.store.resources.search_probes import ProbedSql, can_probe, can_walk, is_walked, set_terms
 from ipf.store.resources.search_texts import Many, with_indexed_texts
+from ipf.store.resources.search_words import with_indexed_words
 
 MAX_CHAIN_IDS = 1000
 MAX_REFERRING = 300
@@ -115,6 +118,8 @@ class Search:
         return [version(row[:COLUMNS]) for row in await self._rows(sql, query, limit, None)]
 
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
+        if any(within(term.test, FullText) for term in query.terms):
+            query = await with_indexed_words(query, self._many, self._symbols)
         if any(within(term.test, CodedText) for term in query.terms):
             query = await with_indexed_texts(query, self._tenant, self._many, self._symbols)
         await self._symbols.load((self._tenant,), query_parameters(query))
@@ -273,8 +278,15 @@ class Search:
         names = ", ".join(term.name for term in query.terms if needs_resource(term.test))
         raise Problem(
             Category.COSTLY, f"search parameter {names}: more than {MAX_FILTERED} resources would have to be read; "
-            "add a parameter that selects fewer", names,
+            f"add a parameter that selects fewer{_setting(tests)}", names,
         )  # fmt: skip
+
+
+def _setting(tests: Sequence[Test]) -> str:
+    """What would answer the search without reading resources."""
+    if not any(within(test, FullText) for test in tests):
+        return ""
+    return ", or index words with IPF_FHIR_FULL_TEXT=true" + (" (the job is not done)" if words_are_indexed() else "")
 
 
 def _is_probed(query: Query) -> bool:

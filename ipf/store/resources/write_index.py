@@ -1,4 +1,4 @@
-"""The statements that write the difference of index entries: rows of `index_text`, `index_date`, `index_quantity`.
+"""The statements that write the difference of index entries: rows of `index_text` and of the others.
 
 A transaction that writes the index rows of a resource holds its row in `resources`, so their order is free.
 """
@@ -33,15 +33,19 @@ class _Index:
     remove: Statement
 
 
-def _index(table: str, group: str, values: Mapping[str, str]) -> _Index:
-    """`values`: names and types.  Arrays are unnested in the target list: a FROM clause would materialise them."""
+def _index(table: str, group: str, values: Mapping[str, str], stored_as: str = "") -> _Index:
+    """`values`: names and types.  `stored_as`: the type of the column of a text.
+
+    Arrays are unnested in the target list: a FROM clause would materialise them.
+    """
     columns = {"param": "smallint", **values, "rid": "bigint"}
     types = ", ".join(["smallint", *("text" if type_ == "text" else f"{type_}[]" for type_ in columns.values())])
     taken = ", ".join(
         f"unnest(string_to_array(${n}, E'\\x1f')) AS {name}" if type_ == "text" else f"unnest(${n}) AS {name}"
         for n, (name, type_) in enumerate(columns.items(), 2)
     )
-    selected = ", ".join(f"coalesce({name}, '')" if type_ == "text" else name for name, type_ in columns.items())
+    text = "coalesce({}, '')" + (f"::{stored_as}" if stored_as else "")
+    selected = ", ".join(text.format(name) if type_ == "text" else name for name, type_ in columns.items())
     names = ", ".join(["partition_id", *columns])
     rows = f"SELECT partition_id, {selected} FROM (SELECT $1 AS partition_id, {taken}) AS u"
     # By a range of one: for equal rids the planner may read all entries of the resource for each that it removes.
@@ -62,6 +66,7 @@ _INDEXES = (
     _index("index_text", "texts", {"val": "text"}),
     _index("index_date", "dates", {"lo": "bigint", "hi": "bigint"}),
     _index("index_quantity", "quantities", {"lo": "numeric", "hi": "numeric", "unit": "text"}),
+    _index("index_words", "words", {"words": "text"}, "tsvector"),
 )
 
 STATEMENTS = tuple(statement for index in _INDEXES for statement in (index.fill, index.add, index.remove))

@@ -125,7 +125,7 @@ def written_parameters(writes: Writes) -> set[Parameter]:
     for change in writes.changes:
         codes = found.setdefault(change.version.resource_type, set())
         for entries in (change.before, change.after):
-            for group in (entries.texts, entries.dates, entries.quantities):
+            for group in (entries.texts, entries.dates, entries.quantities, entries.words):
                 if group:
                     codes.update([entry[0] for entry in group])
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}

@@ -98,7 +98,7 @@ class WorldTests(ErasureSuite):
             )
         }
         found: dict[str, dict[str, list[str]]] = {}
-        for table in ("resources", "resource_versions", "index_text", "index_date", "index_quantity"):
+        for table in ("resources", "resource_versions", "index_text", "index_date", "index_quantity", "index_words"):
             by_name: dict[str, list[str]] = {}
             for rid, row in await self.database.all_tenants.many(_BY_RID.format(table=table)):
                 by_name.setdefault(names.get(rid, rid), []).append(row)

@@ -25,7 +25,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (34, "167016802e8c8c7bbd7149fb205450f0e14476a0bc42b6b77645006e0c32a719"),
+    "fhir": (35, "d61a12b0b381ac587ab9dfe2bfd13de73a7fc6f4bceb3ef09d5c30f620f9bfaf"),
     "ipf": (20, "1e4e7ff24ab40a6bbd61ee599efa262e3adcaaa769245f3e8f6635e97678d65d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

@@ -37,7 +37,7 @@ PARENTS = ("subscription_states", "export_jobs", "jobs")
 _LITERALS = {
     "smallint": "7", "integer": "7", "bigint": "7", "boolean": "false", "numeric": "1", "double precision": "1",
     "text": "'x'", "uuid": "'00000000-0000-7000-8000-000000000007'", "timestamp with time zone": "now()",
-    "ARRAY": "'{}'", "bytea": "''", "date": "'2026-01-01'",
+    "ARRAY": "'{}'", "bytea": "''", "date": "'2026-01-01'", "tsvector": "''",
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ ALL_TENANTS = {
     "reindex_clear_index_text": "definitions of the default tenant count for all",
     "reindex_clear_index_date": "the same",
     "reindex_clear_index_quantity": "the same",
+    "reindex_clear_index_words": "the same",
     "export_versions": "versions by rid, which `export_places` found within the tenant",
     "export_expire": "expired jobs, of any tenant",
     "delivery_lease": "the delivery stage serves all; a lease carries its tenant",
@@ -58,6 +59,7 @@ USE_ALL_TENANTS = {
     "resources/jobs": "the next job is taken and expired ones are removed, of any tenant",
     "resources/identity": "operators list the answers of all",
     "resources/reindex": "definitions of the default tenant count for all; a job says its tenant",
+    "resources/search_words": "at the start the index of words is requested for all",
     "resources/resources": "counts by type; changes of subscriptions and topics that every writer must know",
 }
 # Modules that call the FHIR database itself: a statement there finds nothing unless it sets a tenant.
@@ -82,7 +84,7 @@ INBOX = {
     "inbox/unmapped_codes",
 }
 _TABLES = (
-    "resources|resource_versions|index_text|index_date|index_quantity|index_units|receipts|subscription_states|"
+    "resources|resource_versions|index_text|index_date|index_quantity|index_words|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
     "jobs|job_results|job_files|"
     "websocket_tokens|audit_blocks|audit_records|identity_answers"

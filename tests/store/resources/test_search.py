@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
+from ipf.fhir.index.words import index_words
 from ipf.fhir.search.query import parse_criteria
 from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.prepared import DynamicStatement
@@ -16,6 +17,7 @@ from ipf.store.resources import search_run, search_texts
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql, query_parameters
+from ipf.store.resources.search_words import prepare_words
 from tests import postgres
 from tests.contracts import search as contract
 from tests.contracts.resources import change, identified, ids, patient
@@ -124,6 +126,41 @@ class PostgresSearchTest(contract.SearchContract):
             await queue.run_batch(4)
         self.patch(search_run, "MAX_FILTERED", 0)
         self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
+
+    async def test_full_text_by_index(self) -> None:
+        """The same answers from index entries, of earlier resources once the job has indexed them."""
+        self.patch(search_run, "MAX_FILTERED", 0)
+        index_words(True)
+        self.addCleanup(index_words, False)
+        await prepare_words(self.database, True)
+        await self.test_full_text()
+
+    async def test_full_text_with_tenants(self) -> None:
+        """The same behind the policies of row-level security."""
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.store = PostgresFhirStore(self.database)
+        await self.test_full_text_by_index()
+        self.assertEqual((await self.store.search("north", parse_criteria("Condition?_text=bone"))).total, 0)
+
+    async def test_full_text_of_earlier_resources(self) -> None:
+        """Resources are read until a job has indexed them; a search that would read too many names the setting."""
+        self.patch(search_run, "MAX_FILTERED", 0)
+        await self.full_text_world()
+        for is_on, named in ((False, "IPF_FHIR_FULL_TEXT"), (True, "job is not done")):
+            index_words(is_on)
+            self.addCleanup(index_words, False)
+            await prepare_words(self.database, is_on)
+            search = defer.Deferred.fromCoroutine(self.found("Condition?_content=smoker"))
+            self.assertIn(named, str(await self.assertFailure(search, Problem)))
+        queue = PostgresReindexQueue(self.database)
+        while await queue.is_open():
+            await queue.run_batch(2)
+        self.assertEqual(await self.found("Condition?_content=smoker"), ["one", "three"])
+        await prepare_words(self.database, True)
+        self.assertEqual(await queue.is_open(), False)
+        await prepare_words(self.database, False)
+        await prepare_words(self.database, True)
+        self.assertEqual((await queue.is_open(), await self.database.many("SELECT 1 FROM index_words")), (True, []))
 
     async def test_chains_that_stay_in_the_statement(self) -> None:
         """The table of questions without any chain resolved, from candidates and as sets."""
