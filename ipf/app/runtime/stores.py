@@ -18,7 +18,6 @@ from ipf.app.runtime.process import now, run_in_thread
 from ipf.config.roles import FHIR
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
-from ipf.fhir.index.words import index_words
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
@@ -123,7 +122,6 @@ async def open_stores(
     for part in (fhir_database, inbox_database, fhir_notifier, inbox_notifier):
         stack.push_async_callback(part.close)  # before: after a failure it goes on trying
         await part.start()
-    index_words(settings.full_text)
     await prepare_words(fhir_database, settings.full_text)
     if replica is not None:
         await replica.start(stack)
@@ -140,14 +138,18 @@ async def open_stores(
         PostgresDeliveryQueue(fhir_database),
         PostgresUnmappedCodes(inbox_database),
         PostgresIdentityConflicts(inbox_database),
-        MatchingIndex(
-            partial(deferLater, reactor, 0.0),
-            metrics.topic_failed,
-            needs_search=settings.criteria_need_search,
-            has_grants=settings.auth_enabled,
-        ),
+        _matcher(settings, reactor),
         spans,
         replica,
+    )
+
+
+def _matcher(settings: Settings, reactor: Any) -> MatchingIndex:
+    return MatchingIndex(
+        partial(deferLater, reactor, 0.0),
+        metrics.topic_failed,
+        needs_search=settings.criteria_need_search,
+        has_grants=settings.auth_enabled,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipf.fhir.index.words import words_are_indexed
+from ipf.fhir.index.words import index_words, words_are_indexed
 from ipf.fhir.search.predicate import rewritten
 from ipf.ports.predicates import FullText, IndexedWords, Test, WordQuery
 from ipf.ports.search import Query
@@ -37,6 +37,7 @@ async def prepare_words(database: Database, is_on: bool) -> None:
 
     Rows of an earlier time are removed, since resources may have changed without them.
     """
+    index_words(is_on)
     everyone = database.all_tenants
     if not is_on:
         await everyone.many(_FORGET)
