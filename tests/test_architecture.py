@@ -62,7 +62,7 @@ LAYERS = {
         {"write"},
         {"jobs"},
         {"interactions"},
-        {"operations", "audit", "documents", "graphql"},
+        {"operations", "audit", "documents", "graphql", "imports"},
     ],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure", "backup"}],

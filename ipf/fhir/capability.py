@@ -60,6 +60,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "merge": {"Patient": f"{_CORE}Patient-merge"},
     "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},
     "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},
+    "import": {"": "urn:ipf:OperationDefinition/import"},
     "expand": {"ValueSet": f"{_CORE}ValueSet-expand"},
     "validate-code": {"ValueSet": f"{_CORE}ValueSet-validate-code", "CodeSystem": f"{_CORE}CodeSystem-validate-code"},
     "lookup": {"CodeSystem": f"{_CORE}CodeSystem-lookup"},

@@ -68,6 +68,9 @@ class Jobs(Protocol):
     async def lease(self, seconds: float) -> Job | None:
         """Lease a running, unleased job for `seconds`, the longest waiting first; None when there is none."""
 
+    async def renew(self, job: Job, seconds: float, progress: str) -> bool:
+        """Extend the lease from now, and store `progress`.  False: the lease was lost, or the job removed."""
+
     async def write(self, job: Job, file: JobFile | None = None) -> bool:
         """Store status, state, progress and answer, and a file; release the lease.  False: the lease was lost."""
 

@@ -9,6 +9,7 @@ from ipf.ports import Request
 from ipf.ports.jobs import Job
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.outcome import refuse
+from ipf.rest.imports.bulk_import import IMPORT, import_step
 from ipf.rest.jobs.jobs import Kind, Step
 from ipf.rest.jobs.runner import JobRunner, answered
 from ipf.rest.router import REQUEST, perform_entry, redacted
@@ -27,7 +28,7 @@ async def perform_request(job: Job, request: Request, repository: Repository) ->
     return answered(job, answer)
 
 
-KINDS: dict[str, Kind] = {REQUEST: perform_request}
+KINDS: dict[str, Kind] = {REQUEST: perform_request, IMPORT: import_step}
 
 
 def job_runner(

@@ -24,6 +24,7 @@ from ipf.rest.http.exchange import Observe, with_posted_parameters
 from ipf.rest.http.formats import Format, wanted_format
 from ipf.rest.http.outcome import refuse
 from ipf.rest.http.presentation import DEFAULT_PRESENTATION, Presentation, render, select_elements, split_presentation
+from ipf.rest.imports.bulk_import import bulk_import
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
 from ipf.rest.interactions.history_instance import history_instance
@@ -84,6 +85,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "$export": {"GET": export, "POST": export},
     "$export-status/[id]": {"GET": export_status, "DELETE": export_cancel},
     "$export-file/[id]/[id]": {"GET": export_file},
+    "$import": {"POST": bulk_import},
     "$job-status/[id]": {"GET": job_status, "DELETE": job_cancel},
     "$job-file/[id]/[id]": {"GET": job_file},
     "[type]": {
@@ -165,11 +167,11 @@ def handler(
         return found
 
     async def handle(request: Request) -> Answer:
-        form, presentation, began, asked = Format.JSON, DEFAULT_PRESENTATION, perf_counter(), request.query
+        form, presentation, began = Format.JSON, DEFAULT_PRESENTATION, perf_counter()
         sent: Answer
         try:
             request = with_posted_parameters(request)
-            form = wanted_format(request)
+            form, asked = wanted_format(request), request.query
             request, presentation = split_presentation(request)
             if identify is not None:
                 request = await identify(request)

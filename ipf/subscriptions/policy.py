@@ -95,6 +95,10 @@ class ChannelPolicy:
             return False
         return not is_local(target) or any("*" not in pattern and "?" not in pattern for pattern in patterns)
 
+    def endpoint_issues(self, url: str) -> list[Issue]:
+        """One issue for each rule that a URL violates from which this server reads."""
+        return list(self._endpoint("rest-hook", url))
+
     @property
     def _is_lenient(self) -> bool:
         return self.mode in (RELAXED, PERMISSIVE)

@@ -48,6 +48,16 @@ class MemoryJobs:
                 return leased
         return None
 
+    async def renew(self, job: Job, seconds: float, progress: str) -> bool:
+        """See `ports.Jobs.renew`."""
+        key = (job.tenant, job.id)
+        known = self._jobs.get(key)
+        if known is None or known.token != job.token:
+            return False
+        self._jobs[key] = replace(known, progress=progress)
+        self._leases[key] = self._now() + timedelta(seconds=seconds)
+        return True
+
     async def write(self, job: Job, file: JobFile | None = None) -> bool:
         """See `ports.Jobs.write`."""
         key = (job.tenant, job.id)

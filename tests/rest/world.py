@@ -23,7 +23,7 @@ from ipf.rest.router import handler
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.integrity import Integrity
-from ipf.rest.write.repository import Repository
+from ipf.rest.write.repository import Fetch, Repository
 from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
@@ -56,6 +56,7 @@ class World:
     database: Any = None
     memory_exports: MemoryExports | None = None
     memory_jobs: MemoryJobs | None = None
+    fetch: Fetch | None = None
     export_hours: float = 24.0
     deident: Deidentification | None = None
     integrity: bool = False
@@ -110,6 +111,7 @@ class World:
             reindex=self.reindex,
             exports=self.exports,
             jobs=self.jobs,
+            fetch=self.fetch,
             export_hours=self.export_hours,
             deident=self.deident,
             max_page_size=self.max_page_size,

@@ -64,7 +64,7 @@ def open_api(process: Process, pair: Pair, access: Access, *, is_frozen: bool = 
         return Api()
     operators = admin_access(settings)
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
-    repository = open_repository(settings, pair.stores, access, is_frozen=is_frozen)
+    repository = open_repository(settings, pair.stores, access, process.reactor, is_frozen=is_frozen)
     if runs(FHIR) and not is_frozen:
         start_jobs(process, pair, repository, audit)
     return Api(

@@ -44,6 +44,7 @@ from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
 from ipf.wire.channels import websocket_resource
+from ipf.wire.client.import_client import ImportClient
 from ipf.wire.http.app import resource as klein_resource
 from ipf.wire.http.compression import compressing
 
@@ -123,11 +124,15 @@ def start_jobs(process: Process, pair: Pair, repository: Repository, audit: Audi
     process.stack.push_async_callback(worker.stop, pair.settings.stop_seconds)
 
 
-def open_repository(settings: Settings, stores: OpenedStores, access: Access, *, is_frozen: bool) -> Repository:
+def open_repository(
+    settings: Settings, stores: OpenedStores, access: Access, reactor: Any, *, is_frozen: bool
+) -> Repository:
     """The parts of the FHIR server.  `is_frozen`: nothing may be written, so that there are no jobs."""
     referrers = PostgresReferrers(stores.fhir_database)
     integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
+    imports = ChannelPolicy(settings.channel_security, settings.import_allow)
+    inputs = ImportClient(reactor, settings.http_max_body_bytes, imports.permits)
     conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread)
     return Repository(
         AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database), settings.base_url),
@@ -146,6 +151,8 @@ def open_repository(settings: Settings, stores: OpenedStores, access: Access, *,
         bindings=PostgresBindingTokens(stores.fhir_database),
         exports=PostgresExports(stores.fhir_database),
         reindex=PostgresReindexQueue(stores.fhir_database),
+        fetch=inputs.fetch,
+        import_policy=imports,
         jobs=None if is_frozen else PostgresJobs(stores.fhir_database),
         export_hours=settings.export_hours,
         deident=deidentification(settings),

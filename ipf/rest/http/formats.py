@@ -40,11 +40,11 @@ def media_type(header: str) -> str:
 def wanted_format(request: Request) -> Format:
     """The response format.  Problem NOT_ACCEPTABLE when the client accepts none of the supported formats.
 
-    RAW is for reads of Binary without a FHIR format, and for export files.
+    RAW is for reads of Binary without a FHIR format, and for files of exports and other jobs.
     """
     first = request.path[0] if request.path else ""
     raw = first == "Binary" and len(request.path) in (2, 4) and request.method in ("GET", "HEAD")
-    raw = raw or first == "$export-file"
+    raw = raw or first in ("$export-file", "$job-file")
     for name, value in request.query:
         if name == "_format":
             return _named(value)

@@ -35,7 +35,9 @@ from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
-_NARROWED = frozenset({"", "_search", "_history", "$graphql", "$export", "[type]/$export", "[type]/[id]/$export"})
+_NARROWED = frozenset(
+    {"", "_search", "_history", "$graphql", "$import", "$export", "[type]/$export", "[type]/[id]/$export"}
+)
 _JOBS = ("$export-status/", "$export-file/", "$job-status/", "$job-file/")  # their handlers check the job
 
 _RIGHTS: dict[tuple[str, str], str] = {

@@ -46,6 +46,9 @@ from ipf.subscriptions.policy import ChannelPolicy
 
 T = TypeVar("T")
 
+Fetch = Callable[[str], Awaitable[bytes]]
+"""Reads a URL.  Problem UPSTREAM, or TOO_LARGE."""
+
 SIGNALS = "the token's scopes do not allow to search {0}: each notification tells that a {0} meets the criteria"
 
 
@@ -61,7 +64,8 @@ class Repository:
     None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
-    planning of large Bundles.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
+    planning of large Bundles.  `fetch`, `import_policy`: of the inputs of imports; None = there are only
+    those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.
     """
@@ -89,6 +93,8 @@ class Repository:
     tenant: str = DEFAULT_TENANT
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None
+    fetch: Fetch | None = None
+    import_policy: ChannelPolicy = field(default_factory=ChannelPolicy)
     vault: Vault = field(default_factory=Vault)
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)

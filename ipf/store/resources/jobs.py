@@ -63,6 +63,13 @@ UPDATE jobs SET status = $4, state = $5, progress = $6, answer = $7, lease_until
     body = CASE WHEN $4 = 'running' THEN body ELSE '' END
 WHERE partition_id = {_PARTITION} AND id = $2 AND lease_token = $3 RETURNING 1""",
 )
+RENEW = Statement(
+    "job_renew",
+    "text, text, bigint, double precision, text",
+    f"""
+UPDATE jobs SET lease_until = now() + make_interval(secs => $4), progress = $5
+WHERE partition_id = {_PARTITION} AND id = $2 AND lease_token = $3 RETURNING 1""",
+)
 INSERT_RESULT = Statement(
     "job_insert_result",
     "smallint, text, integer, text",
@@ -95,7 +102,7 @@ FILE = Statement(
 )
 EXPIRE = Statement("job_expire", "", "DELETE FROM jobs WHERE status <> 'running' AND expires_at < now() RETURNING 1")
 
-STATEMENTS = (CREATE, GET, REMOVE, LEASE, PROGRESS, INSERT_RESULT, RESULTS, INSERT_FILE, FILES, FILE, EXPIRE)
+STATEMENTS = (CREATE, GET, REMOVE, LEASE, RENEW, PROGRESS, INSERT_RESULT, RESULTS, INSERT_FILE, FILES, FILE, EXPIRE)
 
 _HIGHEST_NUMBER = 2**31 - 1
 
@@ -129,6 +136,11 @@ class PostgresJobs:
         """See `ports.Jobs.lease`."""
         row = await self._database.all_tenants.maybe(LEASE.call(seconds))
         return None if row is None else replace(_job(row[:-1]), body=row[-1].encode())
+
+    async def renew(self, job: Job, seconds: float, progress: str) -> bool:
+        """See `ports.Jobs.renew`."""
+        call = RENEW.call(job.tenant, job.id, job.token, seconds, printable(progress))
+        return bool(await self._database.for_tenant(job.tenant).many(call))
 
     async def write(self, job: Job, file: JobFile | None = None) -> bool:
         """See `ports.Jobs.write`."""

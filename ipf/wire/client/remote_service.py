@@ -21,6 +21,7 @@ from ipf.errors import Category, Problem
 from ipf.telemetry import correlation
 from ipf.wire.client.failures import describe, was_cancelled
 from ipf.wire.client.http_client import HttpClient, read_body, within
+from ipf.wire.client.resolver import AddressRule
 from ipf.wire.client.tokens import Credentials, Grant, Tokens
 
 __all__ = ["Credentials", "RemoteService", "Response"]
@@ -39,7 +40,10 @@ class Response:
 
 
 class RemoteService:
-    """HTTP client of one service.  `name`: the service in error messages, such as `the mapping service`."""
+    """HTTP client of one service.  `name`: the service in error messages, such as `the mapping service`.
+
+    `permits`: addresses that may be connected to, None = all.
+    """
 
     def __init__(
         self,
@@ -51,12 +55,17 @@ class RemoteService:
         clock: IReactorTime | None = None,
         body_limit: int = BODY_LIMIT,
         connections_per_host: int = CONNECTIONS_PER_HOST,
+        permits: AddressRule | None = None,
     ) -> None:
         self._clock: IReactorTime = clock or reactor
         self._timeout_seconds = timeout_seconds
         self._name = name
         self._http = HttpClient(
-            reactor, timeout_seconds, body_limit=body_limit, connections_per_host=connections_per_host
+            reactor,
+            timeout_seconds,
+            body_limit=body_limit,
+            connections_per_host=connections_per_host,
+            permits=permits,
         )
         self._tokens = None if credentials is None else Tokens(self.request, credentials, self._clock)
 
