@@ -62,7 +62,7 @@ LAYERS = {
         {"write"},
         {"jobs"},
         {"interactions"},
-        {"operations", "audit", "documents", "graphql", "imports"},
+        {"operations", "audit", "documents", "graphql", "imports", "resource_operations"},
     ],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure", "backup"}],

@@ -268,6 +268,9 @@ class FhirStore(Protocol):
     async def types(self, tenant: str) -> list[str]:
         """The resource types of which the tenant has or had resources, sorted."""
 
+    async def indexed(self, tenant: str, resource_type: str, code: str, limit: int) -> list[str]:
+        """The different values of a token or uri parameter in the index, at most `limit`, in order."""
+
     async def page_token_key(self) -> bytes:
         """The secret key of page tokens (64 bytes), the same for all processes and for as long as the store lives."""
 

@@ -47,6 +47,8 @@ from ipf.rest.operations.subscription_operations import binding_token, events, r
 from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.operations.validate import validate
 from ipf.rest.reads import ReplicaReads
+from ipf.rest.resource_operations.diff import diff_instance, diff_system
+from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
@@ -82,6 +84,13 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "metadata": {"GET": capability_statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},
+    "$meta": {"GET": meta_system},
+    "[type]/$meta": {"GET": meta_type},
+    "[type]/[id]/$meta": {"GET": meta_instance},
+    "[type]/[id]/$meta-add": {"POST": meta_add},
+    "[type]/[id]/$meta-delete": {"POST": meta_delete},
+    "$diff": {"GET": diff_system},
+    "[type]/[id]/$diff": {"GET": diff_instance},
     "$export": {"GET": export, "POST": export},
     "$export-status/[id]": {"GET": export_status, "DELETE": export_cancel},
     "$export-file/[id]/[id]": {"GET": export_file},

@@ -43,7 +43,7 @@ _BY_METHOD_AND_ID = {"GET": "read", "PUT": "update", "PATCH": "patch", "DELETE":
 _READS = frozenset({"read", "vread", "history"})
 _LOOKING = frozenset((
     "$everything", "$validate", "$expand", "$lookup", "$translate", "$validate-code", "$transform", "$status",
-    "$docref", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$dry-run",
+    "$docref", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$diff", "$dry-run",
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")

@@ -367,6 +367,19 @@ class FhirStoreContract(Writing):
         """Event numbers of a subscription as stored, in order of number; implemented by the test case."""
         raise NotImplementedError
 
+    async def test_indexed_values(self) -> None:
+        """Each once, in order, of resources that are there."""
+        resources = [identified(f"p{number}", str(number % 3)) for number in range(7)]
+        rids = await self.create(*resources, identified("gone", "9"), patient("none"))
+        await self.create(identified("other", "8"), tenant="other")
+        gone = change(rids[7], identified("gone", "9"), 2, identified("gone", "9"), deleted=True)
+        await self.write(gone)
+        for limit in (9, 2):
+            found = await self.store.indexed("default", "Patient", "identifier", limit)
+            self.assertEqual(found, [f"{number}\turn:mrn" for number in range(3)][:limit])
+        self.assertEqual(await self.store.indexed("default", "Patient", "_tag", 9), [])
+        self.assertEqual(await self.store.indexed("nobody", "Patient", "identifier", 9), [])
+
     async def test_reads_before_the_commit(self) -> None:
         """They see the writes, others do not need to; when one raises, nothing is stored."""
         rid = await self.store.new_rid()

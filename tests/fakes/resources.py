@@ -228,6 +228,16 @@ class MemoryFhirStore:
         self.check()
         return sorted({key[1] for key in self.versions if key[0] == tenant})
 
+    async def indexed(self, tenant: str, resource_type: str, code: str, limit: int) -> list[str]:
+        """See `ports.FhirStore.indexed`."""
+        self.check()
+        found = {
+            text
+            for key, entries in self.entries.items() if key[:2] == (tenant, resource_type)
+            for name, text in entries.texts if name == code
+        }  # fmt: skip
+        return sorted(found)[:limit]
+
     async def page_token_key(self) -> bytes:
         """See `ports.FhirStore.page_token_key`."""
         return b"memory" * 10 + b"keys"

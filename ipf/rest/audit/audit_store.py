@@ -126,6 +126,10 @@ class AuditedStore:
         """See `ports.FhirStore`: a search of everything leaves the trail out, since it never ends."""
         return await self._store.types(tenant)
 
+    async def indexed(self, tenant: str, resource_type: str, code: str, limit: int) -> list[str]:
+        """See `ports.FhirStore`."""
+        return await self._store.indexed(tenant, resource_type, code, limit)
+
     async def page_token_key(self) -> bytes:
         """See `ports.FhirStore`."""
         return await self._store.page_token_key()

@@ -72,7 +72,7 @@ def _sent(request: Request, repository: Repository) -> Apply:
     content_type = request.headers.get("content-type", "")
     change = _change_of(content_type, request.body)
     if change is not None:
-        return _admitted(change, repository)
+        return admitted(change, repository)
     if not is_fhir(content_type):
         text = f"send {_PATCHES}, or Parameters as application/fhir+json or application/fhir+xml"
         raise Problem(Category.MEDIA_TYPE, text)
@@ -104,11 +104,11 @@ def patch_of(resource: Json, repository: Repository, place: str | None = None) -
     try:
         check_structure(resource)
         if resource["resourceType"] == "Parameters":
-            return _admitted(fhirpath_patch(resource), repository, place)
+            return admitted(fhirpath_patch(resource), repository, place)
         change = _change_of(resource.get("contentType", ""), _content(resource))
         if change is None:
             raise Problem(Category.MEDIA_TYPE, f"the contentType of a Binary with a patch must be {_PATCHES}")
-        return _admitted(change, repository, place)
+        return admitted(change, repository, place)
     except Problem as refused:
         if place is None:
             raise
@@ -122,7 +122,7 @@ def _content(binary: Json) -> bytes:
         raise Problem(Category.MALFORMED, "data is not base64", "Binary.data") from None
 
 
-def _admitted(change: Apply, repository: Repository, place: str | None = None) -> Apply:
+def admitted(change: Apply, repository: Repository, place: str | None = None) -> Apply:
     """The patch, followed by the checks of incoming resources; resource type and id must not change."""
 
     def apply(resource: Json) -> Json:

@@ -35,9 +35,10 @@ from ipf.security.scopes import grants_of
 
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
-_NARROWED = frozenset(
-    {"", "_search", "_history", "$graphql", "$import", "$export", "[type]/$export", "[type]/[id]/$export"}
-)
+_NARROWED = frozenset({
+    "", "_search", "_history", "$graphql", "$meta", "$diff", "$import",
+    "$export", "[type]/$export", "[type]/[id]/$export",
+})  # fmt: skip
 _JOBS = ("$export-status/", "$export-file/", "$job-status/", "$job-file/")  # their handlers check the job
 
 _RIGHTS: dict[tuple[str, str], str] = {
@@ -70,6 +71,10 @@ _OPERATIONS = {
     "$events": "r",
     "$get-ws-binding-token": "r",
     "$resend": "u",
+    "$meta": "r",
+    "$meta-add": "u",
+    "$meta-delete": "u",
+    "$diff": "r",
     "$dry-run": "s",
 }
 """The right that an operation on a type requires; an operation that is not listed requires all rights."""

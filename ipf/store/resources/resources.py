@@ -106,6 +106,20 @@ WITH RECURSIVE found AS (
 )
 SELECT resource_type FROM found WHERE resource_type IS NOT NULL""",
 )
+# Steps from value to value along the index, as TYPES does.
+INDEXED = Statement(
+    "fhir_indexed",
+    "smallint, smallint, integer",
+    """
+WITH RECURSIVE found AS (
+    (SELECT val FROM index_text WHERE partition_id = $1 AND param = $2 ORDER BY val LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.val FROM index_text t WHERE t.partition_id = $1 AND t.param = $2 AND t.val > f.val
+            ORDER BY t.val LIMIT 1)
+    FROM found f WHERE f.val IS NOT NULL
+)
+SELECT val FROM found WHERE val IS NOT NULL LIMIT $3""",
+)
 COUNTS = Statement(
     "fhir_counts", "", "SELECT resource_type, count(*) FROM resources WHERE NOT deleted GROUP BY resource_type"
 )
@@ -113,14 +127,14 @@ COUNTS = Statement(
 PAGE_TOKEN_KEY = Statement("fhir_page_token_key", "", "SELECT key FROM page_token_key WHERE single")
 
 STATEMENTS = (
-    PAGE_TOKEN_KEY, READ, READ_VERSION, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES,
+    PAGE_TOKEN_KEY, READ, READ_VERSION, NEXT_RIDS, CHANGES, COUNTS, READ_MANY, TYPES, INDEXED,
     *lookup.STATEMENTS, *symbols.STATEMENTS, *writes.STATEMENTS, *search_run.STATEMENTS,
     *reindex.STATEMENTS,
     *history.STATEMENTS, *exports.STATEMENTS, *jobs.STATEMENTS, *integrity.STATEMENTS, *grants.STATEMENTS,
     *identity_answers.STATEMENTS, *consents.STATEMENTS,
 )  # fmt: skip
 
-READ_STATEMENTS = (READ, READ_VERSION, READ_MANY, TYPES, *search_run.STATEMENTS, *history.STATEMENTS)
+READ_STATEMENTS = (READ, READ_VERSION, READ_MANY, TYPES, INDEXED, *search_run.STATEMENTS, *history.STATEMENTS)
 """Those of `PostgresFhirStore.reading_from` and `PostgresHistories`."""
 
 _HIGHEST_VERSION = 2**31 - 1
@@ -233,6 +247,12 @@ class PostgresFhirStore:
         """See `ports.FhirStore.types`."""
         rows = await self._reads.for_tenant(tenant).many(TYPES.call(await self._partition(tenant)))
         return [str(row[0]) for row in rows]
+
+    async def indexed(self, tenant: str, resource_type: str, code: str, limit: int) -> list[str]:
+        """See `ports.FhirStore.indexed`."""
+        await self._symbols.load((tenant,), ((resource_type, code),))
+        call = INDEXED.call(self._symbols.partition(tenant), self._symbols.parameter(resource_type, code), limit)
+        return [str(row[0]) for row in await self._reads.for_tenant(tenant).many(call)]
 
     async def page_token_key(self) -> bytes:
         """See `ports.FhirStore.page_token_key`."""
