@@ -59,5 +59,5 @@ def _extreme(name: str, wanted: int) -> Callable[[Context, Items], Items]:
     return run
 
 
-plain_function("min")(_extreme("min", -1))
-plain_function("max")(_extreme("max", 1))
+plain_function("min", keeps=True)(_extreme("min", -1))
+plain_function("max", keeps=True)(_extreme("max", 1))

@@ -14,26 +14,13 @@ from ipf.fhir.fhirpath.nodes import Items, all_children, is_foreign, plain, type
 from ipf.fhir.fhirpath.registry import plain_function
 
 
-@plain_function("empty")
-def empty(context: Context, focus: Items) -> Items:
-    """Whether the collection is empty."""
-    return [not focus]
-
-
-@plain_function("not")
-def negation(context: Context, focus: Items) -> Items:
-    """The opposite of a boolean."""
-    value = context.truth(focus)
-    return [] if value is None else [not value]
-
-
-@plain_function("count")
+@plain_function("count", reads="items")
 def count(context: Context, focus: Items) -> Items:
     """The number of items."""
     return [len(focus)]
 
 
-@plain_function("distinct")
+@plain_function("distinct", keeps=True)
 def distinct(context: Context, focus: Items) -> Items:
     """The items without duplicates."""
     return op.distinct(focus)
@@ -92,7 +79,7 @@ def superset_of(context: Context, focus: Items, other: Items) -> Items:
     return [_keys(other) <= _keys(focus)]
 
 
-@plain_function("single")
+@plain_function("single", reads="items", keeps=True)
 def single(context: Context, focus: Items) -> Items:
     """The one item; more than one is an error."""
     if len(focus) > 1:
@@ -100,19 +87,19 @@ def single(context: Context, focus: Items) -> Items:
     return focus
 
 
-@plain_function("first")
+@plain_function("first", reads="items", keeps=True)
 def first(context: Context, focus: Items) -> Items:
     """The first item."""
     return focus[:1]
 
 
-@plain_function("last")
+@plain_function("last", reads="items", keeps=True)
 def last(context: Context, focus: Items) -> Items:
     """The last item."""
     return focus[-1:]
 
 
-@plain_function("tail")
+@plain_function("tail", reads="items", keeps=True)
 def tail(context: Context, focus: Items) -> Items:
     """All but the first."""
     return focus[1:]
@@ -125,41 +112,41 @@ def _number(value: Items, name: str) -> int | None:
     return number
 
 
-@plain_function("skip", 1)
+@plain_function("skip", 1, reads="items", keeps=True)
 def skip(context: Context, focus: Items, number: Items) -> Items:
     """All but the first n."""
     n = _number(number, "skip()")
     return [] if n is None else focus[max(n, 0) :]
 
 
-@plain_function("take", 1)
+@plain_function("take", 1, reads="items", keeps=True)
 def take(context: Context, focus: Items, number: Items) -> Items:
     """The first n."""
     n = _number(number, "take()")
     return [] if n is None else focus[: max(n, 0)]
 
 
-@plain_function("intersect", 1)
+@plain_function("intersect", 1, keeps=True)
 def intersect(context: Context, focus: Items, other: Items) -> Items:
     """The items that are in both, each once."""
     keys = _keys(other)
     return op.distinct([item for item in focus if op.key_of(item) in keys])
 
 
-@plain_function("exclude", 1)
+@plain_function("exclude", 1, keeps=True)
 def exclude(context: Context, focus: Items, other: Items) -> Items:
     """The items that are not in the other collection, with duplicates."""
     keys = _keys(other)
     return [item for item in focus if op.key_of(item) not in keys]
 
 
-@plain_function("union", 1)
+@plain_function("union", 1, reads="nodes")
 def union(context: Context, focus: Items, other: Items) -> Items:
     """Both collections, without duplicates."""
     return op.distinct(combine(context, focus, other))
 
 
-@plain_function("combine", 1)
+@plain_function("combine", 1, reads="nodes")
 def combine(context: Context, focus: Items, other: Items) -> Items:
     """Both collections, with duplicates."""
     context.spend(len(focus) + len(other))
@@ -168,7 +155,7 @@ def combine(context: Context, focus: Items, other: Items) -> Items:
     return focus + other
 
 
-@plain_function("children")
+@plain_function("children", reads="nodes")
 def children(context: Context, focus: Items) -> Items:
     """All direct children."""
     found = all_children(focus, context.model)
@@ -176,7 +163,7 @@ def children(context: Context, focus: Items) -> Items:
     return found
 
 
-@plain_function("descendants")
+@plain_function("descendants", reads="nodes")
 def descendants(context: Context, focus: Items) -> Items:
     """All children, their children, and so on."""
     found: Items = []
@@ -187,7 +174,7 @@ def descendants(context: Context, focus: Items) -> Items:
     return found
 
 
-@plain_function("type")
+@plain_function("type", reads="nodes")
 def type_function(context: Context, focus: Items) -> Items:
     """The type of each item."""
     return [info for item in focus if not is_foreign(item) and (info := type_of(item, context.model)) is not None]

@@ -1,12 +1,9 @@
-"""Compiles syntax trees into closures: the general engine, for every expression and every kind of data.
+"""Compiles syntax trees into closures, with the type of `$this` where it is known.
 
-Each node becomes one function `run(context) -> items`.  `fast.py` compiles frequent expressions on JSON of a known
-type; this module defines their results.
+Source: http://hl7.org/fhirpath/N1/
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import ipf.fhir.fhirpath.aggregate_functions
 import ipf.fhir.fhirpath.collection_functions
@@ -15,16 +12,19 @@ import ipf.fhir.fhirpath.date_functions
 import ipf.fhir.fhirpath.fhir_functions
 import ipf.fhir.fhirpath.item_functions
 import ipf.fhir.fhirpath.number_functions
-import ipf.fhir.fhirpath.text_functions  # noqa: F401  (these fill the table of functions)
+import ipf.fhir.fhirpath.text_functions
+import ipf.fhir.fhirpath.type_functions  # noqa: F401  (these fill the table of functions)
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.binary import binary
+from ipf.fhir.fhirpath.code import Code, Run, Test, itself, joined, nothing
 from ipf.fhir.fhirpath.context import Context
-from ipf.fhir.fhirpath.equivalence import equivalent
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.item_functions import type_filter, type_test
-from ipf.fhir.fhirpath.model import Model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, member
-from ipf.fhir.fhirpath.registry import FUNCTIONS, Plain, Run
+from ipf.fhir.fhirpath.model import RESOURCE_ROOTS, Model
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, member, resource_type, wrapped
+from ipf.fhir.fhirpath.reading import path
+from ipf.fhir.fhirpath.registry import FUNCTIONS, Plain
+from ipf.fhir.fhirpath.type_functions import type_filter, type_test
 from ipf.fhir.fhirpath.values import Quantity
 
 
@@ -35,107 +35,155 @@ class Compiler:
         self.model = model
         self.strict = strict
 
-    def compile(self, node: ast.Node) -> Run:
-        """The closure of a tree."""
+    def compile(self, node: ast.Node, kind: str | None) -> Code:
+        """The code of a tree; `kind` is the type of `$this`, None when not known."""
         match node:
             case ast.Literal(value):
                 return _literal(value)
             case ast.Variable(name):
-                return lambda context: context.variable(name)
+                return Code(lambda context, this: context.variable(name))
             case ast.This(name):
-                return _this(name)
-            case ast.Member(None, name):
-                return self._first_name(name)
-            case ast.Member(focus, name) if focus is not None:
-                return self._member(self.compile(focus), name)
+                return _this(name, kind)
+            case ast.Member():
+                return self._path(node, kind)
             case ast.Function(focus, name, args):
-                return self._function(focus, name, args)
+                return self._function(focus, name, args, kind)
             case ast.Index(focus, index):
-                return _index(self.compile(focus), self.compile(index))
+                return _index(self.compile(focus, kind), self.compile(index, kind))
             case ast.Unary(operator, operand):
-                return _sign(operator, self.compile(operand))
+                return _sign(operator, self.compile(operand, kind))
             case ast.TypeTest(operator, operand, type_name):
                 build = type_test if operator == "is" else type_filter
-                return build(self, self.compile(operand), type_name)
+                return build(self, operand, type_name, kind)
             case ast.Binary("|"):
-                return _union([self.compile(part) for part in _alternatives(node)])
+                return _union([self.compile(part, kind) for part in _alternatives(node)])
             case ast.Binary(operator, left, right):
-                return _binary(operator, self.compile(left), self.compile(right))
+                return binary(operator, self.compile(left, kind), self.compile(right, kind))
         raise FhirPathError(f"no such syntax: {type(node).__name__}", kind="syntax")
 
-    def _first_name(self, name: str) -> Run:
-        """The first name of a path: the type of the focus, or an element of the focus."""
+    def per_item(self, node: ast.Node, kind: str | None) -> Code:
+        """The code of a tree that runs on one item at a time: on resources of any type, for each type on its own."""
+        if kind not in RESOURCE_ROOTS:
+            return self.compile(node, kind)
+        general = self.compile(node, None)
+        whatever = general.nodes(), general.truth()
+        known: dict[str, tuple[Run, Test]] = {}
+
+        def of(item: object) -> tuple[Run, Test]:
+            name = resource_type(item) if type(item) is dict else None
+            if name is None or not self.model.is_resource(name):
+                return whatever
+            if name not in known:
+                code = self.compile(node, name)
+                known[name] = code.nodes(), code.truth()
+            return known[name]
+
+        def run(context: Context, this: Items) -> Items:
+            found = of(this[0])
+            return found[0](context, wrapped(this, kind) if found is whatever else this)
+
+        def test(context: Context, this: Items) -> bool | None:
+            found = of(this[0])
+            return found[1](context, wrapped(this, kind) if found is whatever else this)
+
+        return Code(run, None, test)
+
+    def _path(self, node: ast.Member, kind: str | None) -> Code:
+        names = [node.name]
+        start = node.focus
+        while isinstance(start, ast.Member):
+            names.append(start.name)
+            start = start.focus
+        names.reverse()
+        if start is not None:
+            return path(self.compile(start, kind), tuple(names), self.model)
+        if names[0][:1].isupper() and self.model.is_known(names[0]):
+            return path(self._type_name(names[0], kind), tuple(names[1:]), self.model)
+        return path(Code(itself, kind), tuple(names), self.model)
+
+    def _type_name(self, name: str, kind: str | None) -> Code:
+        """A type as the first name of a path: the focus, when it has this type."""
         model = self.model
-        if not (name[:1].isupper() and model.is_known(name)):
-            return lambda context: member(context.this, name, model)
+        if kind is None:
+            return Code(lambda context, this: _of_this_type(this, name, model))
+        if kind not in RESOURCE_ROOTS:
+            return Code(itself if model.is_a(kind, name) else nothing, kind)
 
-        def run(context: Context) -> Items:
-            found: Items = []
-            for item in context.this:
-                if type(item) is FhirNode and item.type is not None:
-                    if model.is_a(item.type, name):
-                        found.append(item)
-                elif type(item) is FhirNode or is_foreign(item):
-                    found.extend(member([item], name, model))
-            return found
+        def run(context: Context, this: Items) -> Items:
+            return [one for one in this if type(one) is dict and model.is_a(resource_type(one) or kind, name)]
 
-        return run
+        return Code(run, name if model.is_resource(name) else kind)
 
-    def _member(self, source: Run, name: str) -> Run:
-        model = self.model
-        return lambda context: member(source(context), name, model)
-
-    def _function(self, focus: ast.Node | None, name: str, args: tuple[ast.Node, ...]) -> Run:
+    def _function(self, focus: ast.Node | None, name: str, args: tuple[ast.Node, ...], kind: str | None) -> Code:
         function = FUNCTIONS.get(name)
         if function is None:
             raise FhirPathError(f"there is no function {name}()", kind="semantic")
         if not function.least <= len(args) <= function.most:
             wanted = f"{function.least}" if function.least == function.most else f"{function.least} to {function.most}"
             raise FhirPathError(f"{name}() takes {wanted} arguments, got {len(args)}", kind="semantic")
-        source: Run = _this("this") if focus is None else self.compile(focus)
-        if isinstance(function, Plain):
-            return _call(function, source, [self.compile(arg) for arg in args])
-        return function.build(self, source, args)
+        if not isinstance(function, Plain):
+            return function.build(self, focus, args, kind)
+        source = Code(itself, kind) if focus is None else self.compile(focus, kind)
+        return _call(function, source, [self.compile(arg, kind) for arg in args])
 
 
-def _call(function: Plain, source: Run, args: list[Run]) -> Run:
+def _of_this_type(items: Items, name: str, model: Model) -> Items:
+    """The items of a type; of those without a type, the element of this name."""
+    found: Items = []
+    for item in items:
+        if type(item) is FhirNode and item.type is not None:
+            if model.is_a(item.type, name):
+                found.append(item)
+        elif type(item) is FhirNode or is_foreign(item):
+            found.extend(member([item], name, model))
+    return found
+
+
+def _call(function: Plain, source: Code, args: list[Code]) -> Code:
     call = function.call
+    focus = {"items": source.run, "values": source.values(), "nodes": source.nodes()}[function.reads]
+    keeps = source.kind if function.keeps and focus is source.run else None
     if not args:
-        return lambda context: call(context, source(context))
-    if len(args) == 1:
-        only = args[0]
-        return lambda context: call(context, source(context), only(context))
-    return lambda context: call(context, source(context), *[arg(context) for arg in args])
+        return Code(lambda context, this: call(context, focus(context, this)), keeps)
+    read: list[Run] = [arg.nodes() if function.reads == "nodes" else arg.values() for arg in args]
+    if len(read) == 1:
+        only = read[0]
+        return Code(lambda context, this: call(context, focus(context, this), only(context, this)), keeps)
+    return Code(lambda context, this: call(context, focus(context, this), *[arg(context, this) for arg in read]), keeps)
 
 
-def _literal(value: object) -> Run:
+def _literal(value: object) -> Code:
     items = [] if value is None else [value]
-    return lambda context: items
+    return Code(lambda context, this: items, constant=value)
 
 
-def _this(name: str) -> Run:
+def _this(name: str, kind: str | None) -> Code:
     if name == "this":
-        return lambda context: context.this
+        return Code(itself, kind)
     if name == "total":
-        return lambda context: context.total
-    return lambda context: [] if context.index is None else [context.index]
+        return Code(lambda context, this: context.total)
+    return Code(lambda context, this: [] if context.index is None else [context.index])
 
 
-def _index(source: Run, index: Run) -> Run:
-    def run(context: Context) -> Items:
-        items, at = source(context), op.single(index(context), "[]")
+def _index(source: Code, index: Code) -> Code:
+    items_of, at_of = source.run, index.values()
+
+    def run(context: Context, this: Items) -> Items:
+        items, at = items_of(context, this), op.single(at_of(context, this), "[]")
         if at is None:
             return []
         if type(at) is not int:
             raise FhirPathError("an index is an integer")
         return [items[at]] if 0 <= at < len(items) else []
 
-    return run
+    return Code(run, source.kind)
 
 
-def _sign(operator: str, operand: Run) -> Run:
-    def run(context: Context) -> Items:
-        value = op.single(operand(context), operator)
+def _sign(operator: str, operand: Code) -> Code:
+    values = operand.values()
+
+    def run(context: Context, this: Items) -> Items:
+        value = op.single(values(context, this), operator)
         if value is None:
             return []
         if isinstance(value, Quantity):
@@ -144,7 +192,7 @@ def _sign(operator: str, operand: Run) -> Run:
             raise FhirPathError(f"'{operator}' needs a number")
         return [value if operator == "+" else -value]
 
-    return run
+    return Code(run)
 
 
 def _alternatives(node: ast.Node) -> list[ast.Node]:
@@ -156,120 +204,14 @@ def _alternatives(node: ast.Node) -> list[ast.Node]:
     return [node, *reversed(parts)]
 
 
-def _union(parts: list[Run]) -> Run:
-    def run(context: Context) -> Items:
-        items = [item for part in parts for item in part(context)]
+def _union(parts: list[Code]) -> Code:
+    runs, kind = joined(parts)
+    if kind is not None and parts[0].values() is not parts[0].run:
+        runs, kind = [part.nodes() for part in parts], None
+
+    def run(context: Context, this: Items) -> Items:
+        items = [item for part in runs for item in part(context, this)]
         context.spend(len(items))
         return op.distinct(items)
 
-    return run
-
-
-def _binary(operator: str, left: Run, right: Run) -> Run:
-    if operator in _LOGIC:
-        return _logic(operator, left, right)
-    if operator in ("=", "!="):
-        wanted = operator == "="
-        return lambda context: _boolean(op.equal(left(context), right(context)), wanted)
-    if operator in ("~", "!~"):
-        wanted = operator == "~"
-        return lambda context: [equivalent(left(context), right(context)) is wanted]
-    if operator in _ORDERED:
-        return _ordered(operator, left, right)
-    if operator == "in":
-        return lambda context: _contained(left(context), right(context), operator)
-    if operator == "contains":
-        return lambda context: _contained(right(context), left(context), operator)
-    return _concatenation(left, right) if operator == "&" else _arithmetic(operator, left, right)
-
-
-def _boolean(value: bool | None, wanted: bool = True) -> Items:
-    return [] if value is None else [value is wanted]
-
-
-_ORDERED: dict[str, Callable[[int], bool]] = {
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-}
-
-
-def _ordered(operator: str, left: Run, right: Run) -> Run:
-    holds = _ORDERED[operator]
-
-    def run(context: Context) -> Items:
-        order = op.order(left(context), right(context), operator)
-        return [] if order is None else [holds(order)]
-
-    return run
-
-
-def _contained(item: Items, items: Items, operator: str) -> Items:
-    if not item:
-        return []
-    if len(item) > 1:
-        raise FhirPathError(f"'{operator}' needs one item to look for, got {len(item)}")
-    return [any(op.equal_items(item[0], other) for other in items)]
-
-
-def _concatenation(left: Run, right: Run) -> Run:
-    def run(context: Context) -> Items:
-        a, b = op.single(left(context), "&"), op.single(right(context), "&")
-        return op.text(_as_text(a) + _as_text(b))
-
-    return run
-
-
-def _as_text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, FhirNode):
-        raise FhirPathError("'&' cannot join a structure")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
-
-
-def _arithmetic(operator: str, left: Run, right: Run) -> Run:
-    def run(context: Context) -> Items:
-        a, b = op.single(left(context), operator), op.single(right(context), operator)
-        return [] if a is None or b is None else op.arithmetic(operator, a, b)
-
-    return run
-
-
-def _and(a: bool | None, b: bool | None) -> bool | None:
-    if a is False or b is False:
-        return False
-    return None if a is None or b is None else True
-
-
-def _or(a: bool | None, b: bool | None) -> bool | None:
-    if a or b:
-        return True
-    return None if a is None or b is None else False
-
-
-def _xor(a: bool | None, b: bool | None) -> bool | None:
-    return None if a is None or b is None else a is not b
-
-
-def _implies(a: bool | None, b: bool | None) -> bool | None:
-    return _or(None if a is None else not a, b)
-
-
-_LOGIC = {"and": _and, "or": _or, "xor": _xor, "implies": _implies}
-_DECIDED = {"and": False, "or": True, "implies": False}
-
-
-def _logic(operator: str, left: Run, right: Run) -> Run:
-    combine, decided = _LOGIC[operator], _DECIDED.get(operator)
-
-    def run(context: Context) -> Items:
-        a = context.truth(left(context))
-        if a is not None and a is decided:
-            return [operator != "and"]
-        return _boolean(combine(a, context.truth(right(context))))
-
-    return run
+    return Code(run, kind)

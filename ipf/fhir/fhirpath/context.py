@@ -9,7 +9,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.model import Model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, wrap_all
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, wrap_all, wrapped
 from ipf.fhir.fhirpath.operators import truth
 
 MAX_STEPS = 1_000_000
@@ -50,20 +50,24 @@ class Host:
 
 
 class Context:
-    """The values of `$this` and `%name`, and the step limit.  One instance per evaluation."""
+    """The values of `%name`, `$index` and `$total`, and the step limit.  One instance per evaluation."""
 
-    __slots__ = ("focus", "host", "index", "model", "moment", "steps", "this", "total", "variables")
+    index: int | None = None
+    total: Items = []
+    steps = MAX_STEPS
+    moment: datetime | None = None
 
-    def __init__(self, focus: Items, variables: Mapping[str, Any], model: Model, host: Host) -> None:
-        self.focus = focus
-        self.this = focus
-        self.index: int | None = None
-        self.total: Items = []
-        self.variables = dict(variables)
+    def __init__(self, focus: Items, kind: str | None, variables: Mapping[str, Any], model: Model, host: Host) -> None:
+        self._focus = focus
+        self._kind = kind
+        self.variables = variables
         self.model = model
         self.host = host
-        self.steps = MAX_STEPS
-        self.moment: datetime | None = None
+
+    @property
+    def focus(self) -> Items:
+        """The items that are evaluated, with their types."""
+        return wrapped(self._focus, self._kind)
 
     def spend(self, steps: int = 1) -> None:
         """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""

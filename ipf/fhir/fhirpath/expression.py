@@ -14,24 +14,22 @@ from typing import Any
 
 from ipf.fhir.fhirpath import ast, operators
 from ipf.fhir.fhirpath.check import check
+from ipf.fhir.fhirpath.code import Code
 from ipf.fhir.fhirpath.compiler import Compiler
 from ipf.fhir.fhirpath.context import Context, Host
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.fast import specialise
-from ipf.fhir.fhirpath.fast_steps import Fast
 from ipf.fhir.fhirpath.model import Model, model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, unwrap, wrap, wrap_all
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, resource_type, unwrap, wrap, wrap_all, wrapped
 from ipf.fhir.fhirpath.parser import parse
 
 _NO_VARIABLES: Mapping[str, Any] = {}
 _NO_HOST = Host()
-_NOT_THAT_SHAPE = (AttributeError, TypeError, KeyError, IndexError, RecursionError)
 
 
 class Expression:
     """A compiled expression.  Safe to share: an evaluation keeps its state to itself."""
 
-    __slots__ = ("_checked", "_fast", "_model", "_run", "base_type", "node", "strict", "text")
+    __slots__ = ("_checked", "_code", "_model", "base_type", "node", "strict", "text")
 
     def __init__(
         self, text: str, node: ast.Node, base_type: str | None = None, strict: bool = False, types: Model | None = None
@@ -41,8 +39,7 @@ class Expression:
         self.base_type = base_type
         self.strict = strict
         self._model = types or model()
-        self._run = Compiler(self._model, strict).compile(node)
-        self._fast: dict[str, Fast | None] = {}
+        self._code: dict[str | None, Code] = {None: Compiler(self._model, strict).compile(node, None)}
         self._checked: set[str] = set()
         if strict and base_type is not None:
             self._check(base_type)
@@ -60,15 +57,7 @@ class Expression:
         focus: a resource, an element (its type is `base_type`), a list of items, or an HL7 v2 node.  variables: `%name`
         -> value or list.  `resolve` is short for a Host with only that.  FhirPathError when it cannot be evaluated.
         """
-        if type(focus) is dict:
-            kind = focus.get("resourceType") or self.base_type
-            fast = self._specialise(kind) if type(kind) is str else None
-            if fast is not None:
-                try:
-                    return fast(focus)
-                except _NOT_THAT_SHAPE:
-                    pass  # the data does not have the form of its type: the general engine handles it
-        return unwrap(self.items(focus, variables, resolve=resolve, host=host))
+        return unwrap(self._run(focus, variables, resolve, host)[0])
 
     def items(
         self,
@@ -79,15 +68,7 @@ class Expression:
         host: Host = _NO_HOST,
     ) -> Items:
         """The result with types: FhirNode for elements of the data."""
-        if resolve is not None:
-            host = replace(host, resolve=resolve)
-        items = [focus] if type(focus) is FhirNode else self._wrap(focus)
-        if self.strict and items and type(items[0]) is FhirNode and items[0].type is not None:
-            self._check(items[0].type)
-        try:
-            return self._run(Context(items, variables, self._model, host))
-        except RecursionError:
-            raise FhirPathError("the data or the expression is nested too deeply") from None
+        return wrapped(*self._run(focus, variables, resolve, host))
 
     def test(
         self,
@@ -104,23 +85,45 @@ class Expression:
         found = self.evaluate(focus, variables, resolve=resolve, host=host)
         return (len(found) > 1 and host.several_are_true) or operators.truth(found) is True
 
+    def _run(
+        self, focus: Any, variables: Mapping[str, Any], resolve: Callable[[str], Any] | None, host: Host
+    ) -> tuple[Items, str | None]:
+        items, kind = self._focus(focus)
+        if resolve is not None:
+            host = replace(host, resolve=resolve)
+        code = self._code.get(kind) or self._compiled(kind)
+        if self.strict and items:
+            self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
+        try:
+            return code.run(Context(items, kind, variables, self._model, host), items), code.kind
+        except RecursionError:
+            raise FhirPathError("the data or the expression is nested too deeply") from None
+
+    def _focus(self, focus: Any) -> tuple[Items, str | None]:
+        """The items of the focus, and their type when the definitions have it."""
+        if type(focus) is dict:
+            kind = resource_type(focus) or self.base_type
+            if kind is not None and (kind in self._code or self._model.is_known(kind)):
+                return [focus], kind
+        elif type(focus) is FhirNode:
+            return ([focus], focus.type) if self._is_primitive_node(focus) else ([focus], None)
+        return self._wrap(focus), None
+
+    def _is_primitive_node(self, node: FhirNode) -> bool:
+        return node.type is not None and type(node.value) is not dict and self._model.is_primitive(node.type)
+
+    def _compiled(self, kind: str | None) -> Code:
+        code = self._code[kind] = Compiler(self._model, self.strict).compile(self.node, kind)
+        return code
+
     def _wrap(self, focus: Any) -> Items:
         if isinstance(focus, (list, tuple)):
             there = (each for each in focus if each is not None)
             return [each if type(each) is FhirNode else wrap(each, self.base_type) for each in there]
         return wrap_all(focus, self.base_type)
 
-    def _specialise(self, kind: str) -> Fast | None:
-        """The fast form for this type of focus, compiled on first use; None when there is none."""
-        if kind in self._fast:
-            return self._fast[kind]
-        if self.strict or not self._model.is_known(kind):
-            return None
-        fast = self._fast[kind] = specialise(self.node, kind, self._model)
-        return fast
-
-    def _check(self, kind: str) -> None:
-        if kind not in self._checked:
+    def _check(self, kind: str | None) -> None:
+        if kind is not None and kind not in self._checked:
             check(self.node, kind, self._model)
             self._checked.add(kind)
 

@@ -11,10 +11,12 @@ from xml.etree import ElementTree
 
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.code import Code, operand_of, tested
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.nodes import FhirNode, Items, member, plain, wrap
-from ipf.fhir.fhirpath.registry import Compiling, Run, plain_function, shaped_function
+from ipf.fhir.fhirpath.reading import path
+from ipf.fhir.fhirpath.registry import Arguments, Compiling, plain_function, shaped_function
 from ipf.fhir.fhirpath.text_functions import text_of
 
 _CORE = "http://hl7.org/fhir/StructureDefinition/"
@@ -34,20 +36,31 @@ _ELEMENTS = HTML_ELEMENTS = frozenset(_HTML_ELEMENTS.split())
 _ATTRIBUTES = frozenset(_HTML_ATTRIBUTES.split())
 
 
-@plain_function("extension", 1)
-def extension(context: Context, focus: Items, url: Items) -> Items:
+@shaped_function("extension", 1)
+def extension(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The extensions with this url, including those of a primitive (`_name`)."""
-    wanted = text_of(url, "extension")
-    if wanted is None:
-        return []
-    found = member(focus, "extension", context.model)
-    return [item for item in found if isinstance(item.value, dict) and item.value.get("url") == wanted]
+    every = path(operand_of(compiler, focus, kind), ("extension",), compiler.model)
+    items_of, url = every.run, compiler.compile(args[0], kind).values()
+
+    def run(context: Context, this: Items) -> Items:
+        wanted = text_of(url(context, this), "extension")
+        if wanted is None:
+            return []
+        return [item for item in items_of(context, this) if _url(item) == wanted]
+
+    return Code(run, every.kind)
 
 
-@plain_function("hasExtension", 1)
-def has_extension(context: Context, focus: Items, url: Items) -> Items:
+def _url(item: Any) -> Any:
+    value = item.value if type(item) is FhirNode else item
+    return value.get("url") if type(value) is dict else None
+
+
+@shaped_function("hasExtension", 1)
+def has_extension(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether there is such an extension (R4's own search parameter `item-subject` uses it)."""
-    return [bool(extension(context, focus, url))]
+    items_of = extension(compiler, focus, args, kind).run
+    return tested(lambda context, this: bool(items_of(context, this)))
 
 
 @plain_function("hasValue")
@@ -68,7 +81,7 @@ def get_value(context: Context, focus: Items) -> Items:
     return [] if value is None else [value]
 
 
-@plain_function("resolve")
+@plain_function("resolve", reads="nodes")
 def resolve(context: Context, focus: Items) -> Items:
     """The targets of References and uris: contained, in the Bundle, or resolved by the host."""
     found: Items = []
@@ -112,7 +125,7 @@ def _is_entry(entry: dict[str, Any], reference: str) -> bool:
     return reference == f"{resource.get('resourceType')}/{resource.get('id')}"
 
 
-@plain_function("memberOf", 1)
+@plain_function("memberOf", 1, reads="nodes")
 def member_of(context: Context, focus: Items, value_set: Items) -> Items:
     """Whether the one code, Coding or CodeableConcept is in the value set; empty when the host cannot decide."""
     url = text_of(value_set, "memberOf")
@@ -123,7 +136,7 @@ def member_of(context: Context, focus: Items, value_set: Items) -> Items:
     return _answer(context.host.member_of(_json(focus[0]), url))
 
 
-@plain_function("conformsTo", 1)
+@plain_function("conformsTo", 1, reads="nodes")
 def conforms_to(context: Context, focus: Items, profile: Items) -> Items:
     """Whether the one item conforms to the profile; without a host only R4's own types are known."""
     url = text_of(profile, "conformsTo")
@@ -149,7 +162,7 @@ def _subsumption(name: str, swap: bool) -> None:
         a, b = (other[0], focus[0]) if swap else (focus[0], other[0])
         return _answer(context.host.subsumes(_json(a), _json(b)))
 
-    plain_function(name, 1)(run)
+    plain_function(name, 1, reads="nodes")(run)
 
 
 _subsumption("subsumes", swap=False)
@@ -165,19 +178,20 @@ def _answer(known: bool | None) -> Items:
 
 
 @shaped_function("checkModifiers", 0, 20)
-def check_modifiers(compiler: Compiling, source: Run, args: tuple[ast.Node, ...]) -> Run:
+def check_modifiers(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The focus; an error when an item has a modifier extension that the argument does not list."""
-    understood = [compiler.compile(arg) for arg in args]
+    source = operand_of(compiler, focus, kind)
+    nodes = source.nodes()
+    understood = [compiler.compile(arg, kind).values() for arg in args]
 
-    def run(context: Context) -> Items:
-        items = source(context)
-        urls = {text_of(each(context), "checkModifiers") for each in understood}
-        for found in member(items, "modifierExtension", context.model):
+    def run(context: Context, this: Items) -> Items:
+        urls = {text_of(each(context, this), "checkModifiers") for each in understood}
+        for found in member(nodes(context, this), "modifierExtension", context.model):
             if not isinstance(found.value, dict) or found.value.get("url") not in urls:
                 raise FhirPathError("a modifier extension that is not understood")
-        return items
+        return source.run(context, this)
 
-    return run
+    return Code(run, source.kind)
 
 
 @plain_function("htmlChecks")
@@ -195,11 +209,11 @@ def _is_narrative(text: str) -> bool:
     except (ElementTree.ParseError, ValueError):
         return False
     content = False
-    for element in root.iter():
-        name = str(element.tag).removeprefix(_XHTML)
-        if name not in _ELEMENTS or any(not _is_allowed_attribute(key) for key in element.attrib):
+    for part in root.iter():
+        name = str(part.tag).removeprefix(_XHTML)
+        if name not in _ELEMENTS or any(not _is_allowed_attribute(key) for key in part.attrib):
             return False
-        content = content or name == "img" or bool((element.text or "").strip() or (element.tail or "").strip())
+        content = content or name == "img" or bool((part.text or "").strip() or (part.tail or "").strip())
     return content and root.tag == _XHTML + "div"
 
 
@@ -212,13 +226,13 @@ def _is_allowed_attribute(name: str) -> bool:
     return name in _ATTRIBUTES or name.startswith("{http://www.w3.org/XML/1998/namespace}")
 
 
-@plain_function("elementDefinition")
+@plain_function("elementDefinition", reads="nodes")
 def element_definition(context: Context, focus: Items) -> Items:
     """Not supported: the compact definitions contain no ElementDefinition."""
     raise FhirPathError("elementDefinition() is not supported")
 
 
-@plain_function("slice", 2)
+@plain_function("slice", 2, reads="nodes")
 def slice_function(context: Context, focus: Items, structure: Items, name: Items) -> Items:
     """Not supported: the validator decides about slices."""
     raise FhirPathError("slice() is not supported")

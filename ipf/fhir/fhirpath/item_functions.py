@@ -1,91 +1,130 @@
-"""Functions that evaluate an argument once per item, or read it as a type.
+"""Functions that evaluate an argument once per item, or only some of their arguments.
 
-Sources: http://hl7.org/fhirpath/N1/#functions (5.1, 5.2, 5.9), #types (6.3), #aggregates (7).
+Sources: http://hl7.org/fhirpath/N1/#functions (5.1, 5.2, 5.9), #aggregates (7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cmp_to_key
 from typing import Any
 
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.code import Code, joined, nothing, operand_of, tested
 from ipf.fhir.fhirpath.context import MAX_ITEMS, Context
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.model import SYSTEM_TYPES, Model
-from ipf.fhir.fhirpath.nodes import Items, is_type, plain, unwrap
-from ipf.fhir.fhirpath.registry import Compiling, Run, shaped_function
-
-Arguments = tuple[ast.Node, ...]
+from ipf.fhir.fhirpath.nodes import Items, plain, unwrap, wrapped
+from ipf.fhir.fhirpath.parser import children
+from ipf.fhir.fhirpath.registry import Arguments, Compiling, shaped_function
 
 
-def per_item(context: Context, items: Items, run: Run) -> list[Items]:
-    """The answer of `run` for each item as `$this`."""
-    this, index = context.this, context.index
-    answers: list[Items] = []
+def _has_index(node: ast.Node) -> bool:
+    """Whether an expression uses `$index`."""
+    return node == ast.This("index") or any(_has_index(part) for part in children(node))
+
+
+def _one_by_one(context: Context, items: Items) -> Iterator[Items]:
+    """Each item as `$this`, with its `$index`."""
+    outer = context.index
     context.spend(len(items))
-    for i, item in enumerate(items):
-        context.this = [item]
-        context.index = i
-        answers.append(run(context))
-    context.this, context.index = this, index
-    return answers
+    for context.index, item in enumerate(items):
+        yield [item]
+    context.index = outer
 
 
 @shaped_function("where", 1)
-def where(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def where(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The items for which the criterion is true."""
-    criterion = compiler.compile(args[0])
+    source = operand_of(compiler, focus, kind)
+    items_of, criterion = source.run, compiler.per_item(args[0], source.kind).truth()
 
-    def run(context: Context) -> Items:
-        items = source(context)
-        answers = per_item(context, items, criterion)
-        return [item for item, answer in zip(items, answers, strict=True) if context.truth(answer)]
+    def run(context: Context, this: Items) -> Items:
+        items = items_of(context, this)
+        context.spend(len(items))
+        return [one for one in items if criterion(context, [one])]
 
-    return run
+    def with_index(context: Context, this: Items) -> Items:
+        return [one[0] for one in _one_by_one(context, items_of(context, this)) if criterion(context, one)]
+
+    return Code(with_index if _has_index(args[0]) else run, source.kind)
 
 
 @shaped_function("exists", 0, 1)
-def exists(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def exists(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether there is any item, or any for which the criterion is true."""
-    if args:
-        source = where(compiler, source, args)
-    return lambda context: [bool(source(context))]
+    items_of = (where(compiler, focus, args, kind) if args else operand_of(compiler, focus, kind)).run
+    return tested(lambda context, this: bool(items_of(context, this)))
+
+
+@shaped_function("empty")
+def empty(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
+    """Whether the collection is empty."""
+    items_of = operand_of(compiler, focus, kind).run
+    return tested(lambda context, this: not items_of(context, this))
+
+
+@shaped_function("not")
+def negation(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
+    """The opposite of a boolean."""
+    truth = operand_of(compiler, focus, kind).truth()
+    return tested(lambda context, this: None if (answer := truth(context, this)) is None else not answer)
 
 
 @shaped_function("all", 1)
-def all_items(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def all_items(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether the criterion is true for every item."""
-    criterion = compiler.compile(args[0])
-    return lambda context: [all(context.truth(answer) for answer in per_item(context, source(context), criterion))]
+    source = operand_of(compiler, focus, kind)
+    items_of, criterion = source.run, compiler.per_item(args[0], source.kind).truth()
+
+    def test(context: Context, this: Items) -> bool:
+        holds = True
+        for one in _one_by_one(context, items_of(context, this)):
+            holds = criterion(context, one) is True and holds
+        return holds
+
+    return tested(test)
 
 
 @shaped_function("select", 1)
-def select(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def select(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The answers of all items in one collection."""
-    projection = compiler.compile(args[0])
+    source = operand_of(compiler, focus, kind)
+    items_of, projection = source.run, compiler.per_item(args[0], source.kind)
+    answer = projection.run
 
-    def run(context: Context) -> Items:
-        found = [item for answer in per_item(context, source(context), projection) for item in answer]
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for one in _one_by_one(context, items_of(context, this)):
+            found += answer(context, one)
         context.spend(len(found))
         return found
 
-    return run
+    return Code(run, projection.kind)
+
+
+def _to_the_end(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> tuple[Code, Code]:
+    """The source and the projection of `repeat`, whose answers are of the type that it applies to."""
+    source = operand_of(compiler, focus, kind)
+    first = compiler.per_item(args[0], source.kind)
+    again = compiler.per_item(args[0], first.kind)
+    if first.kind is not None and first.kind == again.kind == source.kind:
+        return source, first
+    return Code(source.nodes()), Code(compiler.per_item(args[0], None).nodes())
 
 
 @shaped_function("repeat", 1)
-def repeat(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def repeat(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The answers, their answers, and so on, each once."""
-    projection = compiler.compile(args[0])
+    source, projection = _to_the_end(compiler, focus, args, kind)
 
-    def run(context: Context) -> Items:
+    def run(context: Context, this: Items) -> Items:
         found: dict[Any, Any] = {}
-        latest = source(context)
+        latest = source.run(context, this)
         while latest:
             fresh: Items = []
-            for answer in per_item(context, latest, projection):
-                for item in answer:
+            for one in _one_by_one(context, latest):
+                for item in projection.run(context, one):
                     key = op.key_of(item)
                     if key not in found:
                         found[key] = item
@@ -96,119 +135,116 @@ def repeat(compiler: Compiling, source: Run, args: Arguments) -> Run:
             latest = fresh
         return list(found.values())
 
-    return run
+    return Code(run, source.kind)
 
 
 @shaped_function("repeatAll", 1)
-def repeat_all(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def repeat_all(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The answers, their answers, and so on, with duplicates."""
-    projection = compiler.compile(args[0])
+    source, projection = _to_the_end(compiler, focus, args, kind)
 
-    def run(context: Context) -> Items:
+    def run(context: Context, this: Items) -> Items:
         found: Items = []
-        latest = source(context)
+        latest = source.run(context, this)
         while latest:
-            latest = [item for answer in per_item(context, latest, projection) for item in answer]
-            found.extend(latest)
+            latest = [item for one in _one_by_one(context, latest) for item in projection.run(context, one)]
+            found += latest
             if len(found) > MAX_ITEMS // 10:
                 raise FhirPathError("repeatAll() does not come to an end")
         return found
 
-    return run
+    return Code(run, source.kind)
 
 
 @shaped_function("aggregate", 1, 2)
-def aggregate(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def aggregate(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """`$total` after all items."""
-    aggregator = compiler.compile(args[0])
-    start = compiler.compile(args[1]) if len(args) > 1 else None
+    source = operand_of(compiler, focus, kind)
+    items_of, aggregator = source.run, compiler.per_item(args[0], source.kind).nodes()
+    start = compiler.compile(args[1], kind).nodes() if len(args) > 1 else nothing
 
-    def run(context: Context) -> Items:
-        outer = context.this, context.index, context.total
-        items = source(context)
-        context.total = start(context) if start else []
-        context.spend(len(items))
-        for i, item in enumerate(items):
-            context.this, context.index = [item], i
-            context.total = aggregator(context)
+    def run(context: Context, this: Items) -> Items:
+        outer, items = context.total, items_of(context, this)
+        context.total = start(context, this)
+        for one in _one_by_one(context, items):
+            context.total = aggregator(context, one)
             if len(context.total) > MAX_ITEMS:
                 raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")
-        total = context.total
-        context.this, context.index, context.total = outer
+        total, context.total = context.total, outer
         return total
 
-    return run
+    return Code(run)
 
 
 @shaped_function("iif", 2, 3)
-def iif(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def iif(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The second argument when the first is true, else the third; only the chosen one is evaluated."""
-    criterion, chosen, *rest = [compiler.compile(arg) for arg in args]
-    otherwise: Run = rest[0] if rest else lambda context: []
+    source = operand_of(compiler, focus, kind)
+    items_of, parts = source.run, [compiler.compile(arg, source.kind) for arg in args]
+    criterion = parts[0].values()
+    (chosen, *rest), result = joined(parts[1:])
+    otherwise = rest[0] if rest else nothing
 
-    def run(context: Context) -> Items:
-        focus = source(context)
-        if len(focus) > 1:
-            raise FhirPathError(f"iif() needs at most one item, got {len(focus)}")
-        this = context.this
-        context.this = focus
-        answer = op.single(criterion(context), "iif()")
+    def run(context: Context, this: Items) -> Items:
+        items = items_of(context, this)
+        if len(items) > 1:
+            raise FhirPathError(f"iif() needs at most one item, got {len(items)}")
+        answer = op.single(criterion(context, items), "iif()")
         if answer is not None and not isinstance(answer, bool):
             raise FhirPathError("the criterion of iif() is no boolean")
-        found = (chosen if answer else otherwise)(context)
-        context.this = this
-        return found
+        return (chosen if answer else otherwise)(context, items)
 
-    return run
+    return Code(run, result)
 
 
 @shaped_function("trace", 1, 2)
-def trace(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def trace(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The focus, unchanged; the host gets it, or the projection when there is one."""
-    name = compiler.compile(args[0])
-    projection = compiler.compile(args[1]) if len(args) > 1 else None
+    source = operand_of(compiler, focus, kind)
+    name = compiler.compile(args[0], kind).values()
+    projection = compiler.per_item(args[1], source.kind).nodes() if len(args) > 1 else None
 
-    def run(context: Context) -> Items:
-        items = source(context)
+    def run(context: Context, this: Items) -> Items:
+        items = source.run(context, this)
         if context.host.trace is not None:
             shown = items
             if projection is not None:
-                shown = [item for answer in per_item(context, items, projection) for item in answer]
-            context.host.trace(str(op.single(name(context), "trace()")), unwrap(shown))
+                shown = [item for one in _one_by_one(context, items) for item in projection(context, one)]
+            context.host.trace(str(op.single(name(context, this), "trace()")), unwrap(shown))
         return items
 
-    return run
+    return Code(run, source.kind)
 
 
 @shaped_function("defineVariable", 1, 2)
-def define_variable(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def define_variable(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The focus, unchanged; `%name` has a value in what follows."""
-    name = compiler.compile(args[0])
-    value = compiler.compile(args[1]) if len(args) > 1 else None
+    source = operand_of(compiler, focus, kind)
+    name = compiler.compile(args[0], kind).values()
+    value = compiler.compile(args[1], source.kind).nodes() if len(args) > 1 else None
 
-    def run(context: Context) -> Items:
-        items = source(context)
-        this = context.this
-        context.this = items
-        defined = value(context) if value else items
-        context.this = this
-        context.variables[str(op.single(name(context), "defineVariable()"))] = defined
+    def run(context: Context, this: Items) -> Items:
+        items = source.run(context, this)
+        defined = value(context, items) if value else wrapped(items, source.kind)
+        context.variables = {**context.variables, str(op.single(name(context, this), "defineVariable()")): defined}
         return items
 
-    return run
+    return Code(run, source.kind)
 
 
 @shaped_function("sort", 0, 10)
-def sort(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def sort(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The items in order of the keys; `-key` is descending; what has no value comes first either way."""
-    keys: list[tuple[Run, int]] = []
+    source = operand_of(compiler, focus, kind)
+    keys = []
     for arg in args or (ast.This("this"),):
         descending = isinstance(arg, ast.Unary) and arg.operator == "-"
-        keys.append((compiler.compile(arg.operand if isinstance(arg, ast.Unary) else arg), -1 if descending else 1))
+        read = compiler.per_item(arg.operand if isinstance(arg, ast.Unary) else arg, source.kind).values()
+        keys.append((read, -1 if descending else 1))
 
-    def run(context: Context) -> Items:
-        items = source(context)
-        columns = [per_item(context, items, key) for key, _ in keys]
+    def run(context: Context, this: Items) -> Items:
+        items = source.run(context, this)
+        columns = [[key(context, one) for one in _one_by_one(context, items)] for key, _ in keys]
 
         def compare(a: int, b: int) -> int:
             for column, (_, direction) in zip(columns, keys, strict=True):
@@ -219,7 +255,7 @@ def sort(compiler: Compiling, source: Run, args: Arguments) -> Run:
 
         return [items[i] for i in sorted(range(len(items)), key=cmp_to_key(compare))]
 
-    return run
+    return Code(run, source.kind)
 
 
 def _order_of_keys(a: Items, b: Items, direction: int) -> int:
@@ -228,89 +264,16 @@ def _order_of_keys(a: Items, b: Items, direction: int) -> int:
     return (op.order(a, b, "sort()") or 0) * direction
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Types
-
-
-def type_of_syntax(node: ast.Node) -> str:
-    """`Patient` or `FHIR.Patient`, written as an argument."""
-    if isinstance(node, ast.Member):
-        return node.name if node.focus is None else f"{type_of_syntax(node.focus)}.{node.name}"
-    if isinstance(node, ast.Literal) and isinstance(node.value, str):
-        return node.value
-    raise FhirPathError("a type name is needed", kind="semantic")
-
-
-def read_type(model: Model, written: str) -> tuple[str, str]:
-    """(namespace or "", name); a type that neither FHIR nor System has is an error."""
-    namespace, mark, name = written.rpartition(".")
-    if mark and namespace not in ("FHIR", "System"):
-        return "", written
-    known = model.is_known(name) or (name in SYSTEM_TYPES and namespace != "FHIR")
-    if not known and namespace != "System":
-        raise FhirPathError(f"unknown type '{written}'", kind="semantic")
-    return namespace, name
-
-
-def type_test(compiler: Compiling, source: Run, written: str) -> Run:
-    """`is`."""
-    model = compiler.model
-    namespace, name = read_type(model, written)
-
-    def run(context: Context) -> Items:
-        items = source(context)
-        if len(items) > 1:
-            raise FhirPathError(f"'is' needs one item, got {len(items)}")
-        return [is_type(items[0], namespace, name, model)] if items else []
-
-    return run
-
-
-def type_filter(compiler: Compiling, source: Run, written: str) -> Run:
-    """`as`: like ofType(), but more than one item is an error in strict mode.
-
-    R4's own search parameters use `as` on collections, so it is not refused otherwise.
-    """
-    chosen = _of_type(compiler, source, written)
-    if not compiler.strict:
-        return chosen
-
-    def run(context: Context) -> Items:
-        items = source(context)
-        if len(items) > 1:
-            raise FhirPathError(f"'as' needs one item, got {len(items)}")
-        return chosen(context)
-
-    return run
-
-
-def _of_type(compiler: Compiling, source: Run, written: str) -> Run:
-    model = compiler.model
-    namespace, name = read_type(model, written)
-    return lambda context: [
-        item for item in source(context) if is_type(item, namespace, name, model, exact_primitive=True)
-    ]
-
-
-def _type_function(build: Callable[[Compiling, Run, str], Run]) -> Callable[[Compiling, Run, Arguments], Run]:
-    return lambda compiler, source, args: build(compiler, source, type_of_syntax(args[0]))
-
-
-shaped_function("is", 1)(_type_function(type_test))
-shaped_function("as", 1)(_type_function(type_filter))
-shaped_function("ofType", 1)(_type_function(_of_type))
-
-
 @shaped_function("coalesce", 1, 50)
-def coalesce(compiler: Compiling, source: Run, args: Arguments) -> Run:
+def coalesce(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The first argument that is not empty."""
-    choices = [compiler.compile(arg) for arg in args]
+    choices, result = joined([compiler.compile(arg, kind) for arg in args])
 
-    def run(context: Context) -> Items:
+    def run(context: Context, this: Items) -> Items:
         for choice in choices:
-            items = choice(context)
+            items = choice(context, this)
             if items and any(plain(item) is not None for item in items):
                 return items
         return []
 
-    return run
+    return Code(run, result)

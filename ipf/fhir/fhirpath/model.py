@@ -62,6 +62,7 @@ class Model:
     def __init__(self, source: Definitions) -> None:
         self._source = source
         self._steps: dict[tuple[str, str], Step | None] = {}
+        self._children: dict[str | None, Mapping[str, str]] = {}
         self._known: dict[str, bool] = {}
         self.primitives = frozenset(source.primitive_types)
 
@@ -76,6 +77,18 @@ class Model:
         except KeyError:
             found = self._steps[key] = self._find(type_name, name)
             return found
+
+    def children(self, type_name: str | None) -> Mapping[str, str]:
+        """The type of each property that JSON of this type may have."""
+        known = self._children.get(type_name)
+        if known is None:
+            elements = self._source.members(type_name).values() if type_name is not None else ()
+            known = self._children[type_name] = {
+                each.json_name(kind): kind
+                for each in elements
+                for kind in (each.types if each.choice else each.types[:1])
+            }
+        return known
 
     def is_json_name(self, type_name: str, name: str) -> bool:
         """Whether `name` is only JSON's name of a choice (`valueQuantity`), which FHIRPath does not know."""

@@ -8,7 +8,7 @@ Sources: http://hl7.org/fhirpath/N1/#data-types, https://hl7.org/fhir/R4/json.ht
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -17,6 +17,8 @@ from ipf.fhir.fhirpath.model import QUANTITY_TYPES, RESOURCE_ROOTS, Model
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
 
 Items = list[Any]
+SCALARS = frozenset((str, bool, int, Decimal))
+_PLAIN = SCALARS | {Date, DateTime, Time, Quantity}
 UCUM_SYSTEM = "http://unitsofmeasure.org"
 
 
@@ -29,6 +31,12 @@ class FhirNode:
         self.value = value
         self.type = type
         self.extra = extra
+
+    def get(self, name: str) -> None:
+        """No element: among JSON objects of a known type it stands for a value that is no object."""
+
+    def __contains__(self, name: str) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,24 @@ def wrap_all(value: Any, type_name: str | None = None) -> Items:
     return [wrap(value, type_name)]
 
 
+def wrapped(items: Items, kind: str | None) -> Items:
+    """Items of one type, each with its type."""
+    if kind is None:
+        return items
+    if kind in RESOURCE_ROOTS:
+        return [FhirNode(one, resource_type(one) or kind) if type(one) is dict else one for one in items]
+    return [one if type(one) is FhirNode else FhirNode(one, kind) for one in items]
+
+
 def unwrap(items: Items) -> Items:
     """Items as JSON values; primitives that have only extensions are omitted."""
-    return [
-        item.value if type(item) is FhirNode else item
-        for item in items
-        if type(item) is not FhirNode or item.value is not None
-    ]
+    found: Items = []
+    for item in items:
+        if type(item) is not FhirNode:
+            found.append(item)
+        elif item.value is not None:
+            found.append(item.value)
+    return found
 
 
 def is_foreign(item: Any) -> bool:
@@ -83,10 +102,11 @@ def plain(item: Any) -> Any:
 
     A structure stays a FhirNode.
     """
-    if type(item) is FhirNode:
-        return _plain_node(item)
-    if type(item) is str:
+    kind = type(item)
+    if kind in _PLAIN:
         return item
+    if kind is FhirNode:
+        return _plain_node(item)
     return item.text if is_foreign(item) else item
 
 
@@ -162,11 +182,10 @@ def member(items: Items, name: str, model: Model) -> Items:
 
 def _member_of_node(found: Items, node: FhirNode, name: str, model: Model) -> None:
     value = node.value
-    if type(value) is not dict:
-        if type(node.extra) is dict and name in ("extension", "id"):
-            value = node.extra
-        else:
+    if type(value) is not dict or (node.type is not None and node.type[0].islower()):  # a primitive
+        if type(node.extra) is not dict or name not in ("extension", "id"):
             return
+        value = node.extra
     if node.type is None or "resourceType" in value:
         _member_of_unknown(found, node, name, model)
         return
@@ -174,7 +193,7 @@ def _member_of_node(found: Items, node: FhirNode, name: str, model: Model) -> No
     if step is None:
         _append(found, value.get(name), value.get("_" + name), None)
     elif step.choices:
-        _append_choice(found, value, step.choices)
+        append_choice(found, value, step.choices)
     else:
         _append(found, value.get(name), value.get("_" + name), step.type)
 
@@ -185,7 +204,7 @@ def _member_of_unknown(found: Items, node: FhirNode, name: str, model: Model) ->
     kind = resource_type(value) if node.type is None or node.type in RESOURCE_ROOTS else node.type
     step = model.step(kind, name) if kind is not None else None
     if step is not None and step.choices:
-        _append_choice(found, value, step.choices)
+        append_choice(found, value, step.choices)
     elif step is not None:
         _append(found, value.get(name), value.get("_" + name), step.type)
     elif name in value or "_" + name in value:
@@ -206,7 +225,8 @@ def _append_guess(found: Items, value: dict[str, Any], name: str, model: Model) 
                 return
 
 
-def _append_choice(found: Items, value: dict[str, Any], choices: Any) -> None:
+def append_choice(found: Items, value: dict[str, Any], choices: Mapping[str, str]) -> None:
+    """The properties of an element with a choice of types, with their types."""
     for key in value:
         if key in choices:
             _append(found, value[key], value.get("_" + key), choices[key])
@@ -214,7 +234,18 @@ def _append_choice(found: Items, value: dict[str, Any], choices: Any) -> None:
             _append(found, None, value[key], choices[key[1:]])
 
 
+def append_typed(found: Items, raw: Any, extra: Any, kind: str) -> None:
+    """Values of a known type, of which only those that are not simply JSON of this type become nodes."""
+    nodes: Items = []
+    _append(nodes, raw, extra, kind)
+    for node in nodes:
+        simple = node.extra is None and (type(node.value) in SCALARS if kind[0].islower() else type(node.value) is dict)
+        found.append(node.value if simple else node)
+
+
 def _append(found: Items, raw: Any, extra: Any, kind: str | None) -> None:
+    if extra is not None and kind is not None and kind[0].isupper():
+        extra = None  # only primitives have such a sibling
     if raw is None and extra is None:
         return
     if type(raw) is list or type(extra) is list:
@@ -246,29 +277,28 @@ def all_children(items: Items, model: Model) -> Items:
         if type(item) is FhirNode:
             value = item.value if type(item.value) is dict else item.extra
             if type(value) is dict:
-                for key in _names(value):
-                    found.extend(_child(item, value, key, model))
+                _append_children(found, value, model.children(item.type))
         elif is_foreign(item):
             for number in range(1, len(getattr(item, "parts", ())) + 1):  # HL7 v2: empty elements have no node
                 found.extend(item.children(str(number)))
     return found
 
 
-def _names(value: dict[str, Any]) -> Iterable[str]:
-    for key in value:
-        if key == "resourceType":
+def _append_children(found: Items, value: dict[str, Any], kinds: Mapping[str, str]) -> None:
+    for key, child in value.items():
+        kind, form = kinds.get(key), type(child)
+        if (key[0] == "_" and key[1:] in value) or key == "resourceType":
             continue
-        if key[:1] != "_":
-            yield key
-        elif key[1:] not in value:
-            yield key[1:]
-
-
-def _child(item: FhirNode, value: dict[str, Any], key: str, model: Model) -> Items:
-    step = model.step(item.type, key) if item.type is not None else None
-    found: Items = []
-    _append(found, value.get(key), value.get("_" + key), step.type if step else None)
-    return found
+        if form is dict and key[0] != "_":
+            found.append(_node(child, kind, None))
+        elif form is list and child and type(child[0]) is dict and key[0] != "_":
+            for one in child:
+                if one is not None:
+                    found.append(_node(one, kind, None))
+        elif key[0] == "_":
+            _append(found, None, child, kinds.get(key[1:]))
+        else:
+            _append(found, child, value.get("_" + key), kind)
 
 
 def type_of(item: Any, model: Model) -> TypeInfo | None:

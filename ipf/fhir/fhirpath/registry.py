@@ -1,21 +1,21 @@
 """The tables of functions.  Function modules register their functions; the compiler looks them up by name.
 
-A *plain* function gets its focus and its arguments evaluated.  A *shaped* function gets the syntax trees of its
-arguments and builds a closure, to evaluate an argument once per item (`where`) or to read it as a type (`ofType`).
+A *plain* function gets its focus and its arguments evaluated.  A *shaped* function gets the syntax trees of its focus
+and arguments, to evaluate an argument once per item (`where`) or to read it as a type (`ofType`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ipf.fhir.fhirpath import ast
-from ipf.fhir.fhirpath.context import Context
+from ipf.fhir.fhirpath.code import Code
 from ipf.fhir.fhirpath.model import Model
 from ipf.fhir.fhirpath.nodes import Items
 
-Run = Callable[[Context], Items]
+Reads = Literal["nodes", "values", "items"]
 
 
 class Compiling(Protocol):
@@ -24,25 +24,35 @@ class Compiling(Protocol):
     model: Model
     strict: bool
 
-    def compile(self, node: ast.Node) -> Run:
-        """A subtree as a closure."""
+    def compile(self, node: ast.Node, kind: str | None) -> Code:
+        """A subtree as code."""
+
+    def per_item(self, node: ast.Node, kind: str | None) -> Code:
+        """A subtree as code that runs on one item at a time."""
 
 
-Shape = Callable[[Compiling, Run, tuple[ast.Node, ...]], Run]
+Arguments = tuple[ast.Node, ...]
+Shape = Callable[[Compiling, ast.Node | None, Arguments, str | None], Code]
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """`call(context, focus, *arguments)`, each a list."""
+    """`call(context, focus, *arguments)`, each a list.
+
+    `reads`: `nodes`, items with their types; `values`, items whose value is enough; `items`, the focus as it is, since
+    only the number or place of its items counts.  `keeps`: the result consists of items of the focus.
+    """
 
     call: Callable[..., Items]
     least: int
     most: int
+    reads: Reads
+    keeps: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """`build(compiler, source, arguments)`."""
+    """`build(compiler, focus, arguments, type of $this)`."""
 
     build: Shape
     least: int
@@ -52,11 +62,13 @@ class Shaped:
 FUNCTIONS: dict[str, Plain | Shaped] = {}
 
 
-def plain_function(name: str, least: int = 0, most: int | None = None) -> Callable[[Any], Any]:
+def plain_function(
+    name: str, least: int = 0, most: int | None = None, *, reads: Reads = "values", keeps: bool = False
+) -> Callable[[Any], Any]:
     """Register a plain function with its number of arguments."""
 
     def register(call: Any) -> Any:
-        FUNCTIONS[name] = Plain(call, least, least if most is None else most)
+        FUNCTIONS[name] = Plain(call, least, least if most is None else most, reads, keeps)
         return call
 
     return register

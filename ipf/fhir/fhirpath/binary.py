@@ -1,0 +1,161 @@
+"""Binary operators as closures.
+
+Source: http://hl7.org/fhirpath/N1/#operations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ipf.fhir.fhirpath import operators as op
+from ipf.fhir.fhirpath.code import Code, Run, Test, tested
+from ipf.fhir.fhirpath.context import Context
+from ipf.fhir.fhirpath.equivalence import equivalent
+from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.nodes import FhirNode, Items
+
+
+def binary(operator: str, left: Code, right: Code) -> Code:
+    """`left operator right`."""
+    if operator in _LOGIC:
+        return tested(_LOGIC[operator](left.truth(), right.truth()))
+    if operator == "&":
+        return Code(_concatenation(left.values(), right.values()))
+    if operator in _ARITHMETIC:
+        return Code(_arithmetic(operator, left.values(), right.values()))
+    if operator in ("in", "contains"):
+        item, items = (left, right) if operator == "in" else (right, left)
+        return tested(_contained(operator, item.values(), items.values()))
+    if operator in ("=", "!=") and type(right.constant) is str:
+        return tested(_equals_text(left.values(), right.constant, operator == "="))
+    return tested(_compared(operator, left.values(), right.values()))
+
+
+_ARITHMETIC = frozenset(("+", "-", "*", "/", "div", "mod"))
+_ORDERED: dict[str, Callable[[int], bool]] = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+
+
+def _compared(operator: str, left: Run, right: Run) -> Test:
+    if operator in ("~", "!~"):
+        return lambda context, this: equivalent(left(context, this), right(context, this)) is (operator == "~")
+    if operator == "=":
+        return lambda context, this: op.equal(left(context, this), right(context, this))
+    if operator == "!=":
+
+        def differs(context: Context, this: Items) -> bool | None:
+            answer = op.equal(left(context, this), right(context, this))
+            return None if answer is None else not answer
+
+        return differs
+    holds = _ORDERED[operator]
+
+    def ordered(context: Context, this: Items) -> bool | None:
+        order = op.order(left(context, this), right(context, this), operator)
+        return None if order is None else holds(order)
+
+    return ordered
+
+
+def _equals_text(left: Run, wanted: str, same: bool) -> Test:
+    other = [wanted]
+
+    def test(context: Context, this: Items) -> bool | None:
+        found = left(context, this)
+        if len(found) == 1 and type(found[0]) is str:
+            return (found[0] == wanted) is same
+        answer = op.equal(found, other)
+        return None if answer is None else answer is same
+
+    return test
+
+
+def _contained(operator: str, left: Run, right: Run) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        item, items = left(context, this), right(context, this)
+        if not item:
+            return None
+        if len(item) > 1:
+            raise FhirPathError(f"'{operator}' needs one item to look for, got {len(item)}")
+        return any(op.equal_items(item[0], other) for other in items)
+
+    return test
+
+
+def _concatenation(left: Run, right: Run) -> Run:
+    def run(context: Context, this: Items) -> Items:
+        a, b = op.single(left(context, this), "&"), op.single(right(context, this), "&")
+        return op.text(_as_text(a) + _as_text(b))
+
+    return run
+
+
+def _as_text(value: object) -> str:
+    if type(value) is str:
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, FhirNode):
+        raise FhirPathError("'&' cannot join a structure")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _arithmetic(operator: str, left: Run, right: Run) -> Run:
+    def run(context: Context, this: Items) -> Items:
+        a, b = op.single(left(context, this), operator), op.single(right(context, this), operator)
+        return [] if a is None or b is None else op.arithmetic(operator, a, b)
+
+    return run
+
+
+# An error in the second operand shows only where the first one does not decide.
+
+
+def _and(first: Test, second: Test) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        a = first(context, this)
+        if a is False:
+            return False
+        b = second(context, this)
+        return b if a or b is False else None
+
+    return test
+
+
+def _or(first: Test, second: Test) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        a = first(context, this)
+        if a:
+            return True
+        b = second(context, this)
+        return b if a is False or b else None
+
+    return test
+
+
+def _xor(first: Test, second: Test) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        a, b = first(context, this), second(context, this)
+        return None if a is None or b is None else a is not b
+
+    return test
+
+
+def _implies(first: Test, second: Test) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        a = first(context, this)
+        if a is False:
+            return True
+        b = second(context, this)
+        return b if a or b else None
+
+    return test
+
+
+_LOGIC: dict[str, Callable[[Test, Test], Test]] = {"and": _and, "or": _or, "xor": _xor, "implies": _implies}
