@@ -56,7 +56,14 @@ class Code:
         if self.test is not None:
             return self.test
         run = self.values()
-        return lambda context, this: context.truth(run(context, this))
+
+        def test(context: Context, this: Items) -> bool | None:
+            items = run(context, this)
+            if len(items) == 1 and type(items[0]) is bool:
+                return items[0]
+            return context.truth(items)
+
+        return test
 
 
 class Compiles(Protocol):

@@ -5,6 +5,8 @@ Source: http://hl7.org/fhirpath/N1/
 
 from __future__ import annotations
 
+from typing import Any
+
 import ipf.fhir.fhirpath.aggregate_functions
 import ipf.fhir.fhirpath.collection_functions
 import ipf.fhir.fhirpath.conversion_functions
@@ -69,14 +71,15 @@ class Compiler:
         whatever = general.nodes(), general.truth()
         known: dict[str, tuple[Run, Test]] = {}
 
-        def of(item: object) -> tuple[Run, Test]:
-            name = resource_type(item) if type(item) is dict else None
-            if name is None or not self.model.is_resource(name):
+        def of(item: Any) -> tuple[Run, Test]:
+            name = item.get("resourceType")
+            if type(name) is not str:
                 return whatever
-            if name not in known:
+            found = known.get(name)
+            if found is None and self.model.is_resource(name):
                 code = self.compile(node, name)
-                known[name] = code.nodes(), code.truth()
-            return known[name]
+                found = known[name] = code.nodes(), code.truth()
+            return found or whatever
 
         def run(context: Context, this: Items) -> Items:
             found = of(this[0])

@@ -88,10 +88,14 @@ class Expression:
     def _run(
         self, focus: Any, variables: Mapping[str, Any], resolve: Callable[[str], Any] | None, host: Host
     ) -> tuple[Items, str | None]:
-        items, kind = self._focus(focus)
+        kind = focus.get("resourceType") if type(focus) is dict else None
+        code = self._code.get(kind) if type(kind) is str else None
+        items = [focus]
+        if code is None:
+            items, kind = self._focus(focus)
+            code = self._code.get(kind) or self._compiled(kind)
         if resolve is not None:
             host = replace(host, resolve=resolve)
-        code = self._code.get(kind) or self._compiled(kind)
         if self.strict and items:
             self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
         try:

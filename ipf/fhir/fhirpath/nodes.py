@@ -285,20 +285,31 @@ def all_children(items: Items, model: Model) -> Items:
 
 
 def _append_children(found: Items, value: dict[str, Any], kinds: Mapping[str, str]) -> None:
+    start = len(found)
     for key, child in value.items():
         kind, form = kinds.get(key), type(child)
-        if (key[0] == "_" and key[1:] in value) or key == "resourceType":
-            continue
-        if form is dict and key[0] != "_":
-            found.append(_node(child, kind, None))
-        elif form is list and child and type(child[0]) is dict and key[0] != "_":
+        if key < "a":  # `_name`: extensions of a primitive
+            del found[start:]
+            _append_properties(found, value, kinds)
+            return
+        if kind is None or kind in RESOURCE_ROOTS:
+            if key != "resourceType":
+                _append(found, child, None, kind)
+        elif form is dict or form in SCALARS:
+            found.append(FhirNode(child, kind))
+        elif form is list:
             for one in child:
                 if one is not None:
-                    found.append(_node(one, kind, None))
-        elif key[0] == "_":
-            _append(found, None, child, kinds.get(key[1:]))
-        else:
-            _append(found, child, value.get("_" + key), kind)
+                    found.append(FhirNode(one, kind))
+
+
+def _append_properties(found: Items, value: dict[str, Any], kinds: Mapping[str, str]) -> None:
+    for key, child in value.items():
+        if key[:1] == "_":
+            if key[1:] not in value:
+                _append(found, None, child, kinds.get(key[1:]))
+        elif key != "resourceType":
+            _append(found, child, value.get("_" + key), kinds.get(key))
 
 
 def type_of(item: Any, model: Model) -> TypeInfo | None:

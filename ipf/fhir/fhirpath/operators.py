@@ -17,12 +17,12 @@ from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date,
 MAX_TEXT = 10_000_000
 _MAX_INTEGER = 2**63
 Number = int | Decimal
+_NUMBERS = frozenset((int, Decimal))
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is an int or a Decimal, not a bool."""
-    kind = type(value)
-    return kind is int or (kind is not bool and isinstance(value, (int, Decimal)))
+    return type(value) in _NUMBERS
 
 
 def single(items: Items, what: str) -> Any:
@@ -31,13 +31,11 @@ def single(items: Items, what: str) -> Any:
     Of a repeated HL7 v2 field the first repetition counts, also where the standard allows one, so that the message can
     be converted.
     """
-    if len(items) != 1:
-        if not items:
-            return None
-        if is_foreign(items[0]):
-            return plain(items[0])
-        raise FhirPathError(f"{what} needs one item, got {len(items)}")
-    return plain(items[0])
+    if len(items) == 1 or (items and is_foreign(items[0])):
+        return plain(items[0])
+    if not items:
+        return None
+    raise FhirPathError(f"{what} needs one item, got {len(items)}")
 
 
 def truth(items: Items) -> bool | None:
@@ -187,7 +185,7 @@ def _order_quantities(a: Any, b: Any, operator: str) -> int | None:
 def arithmetic(operator: str, a: Any, b: Any) -> Items:
     """`+ - * / div mod` on two values; empty on overflow and division by zero."""
     try:
-        if is_number(a) and is_number(b):
+        if type(a) in _NUMBERS and type(b) in _NUMBERS:
             return bounded(_NUMERIC[operator](a, b))
         if type(a) is str and type(b) is str and operator == "+":
             return text(a + b)

@@ -80,8 +80,14 @@ def _primitives(source: Run, key: str, kind: str) -> Run:
                 append_typed(found, value, each[sibling], kind)
             elif type(value) in SCALARS:
                 found.append(value)
+            elif type(value) is list:
+                for one in value:
+                    if type(one) in SCALARS:
+                        found.append(one)
+                    elif one is not None:
+                        found.append(FhirNode(one, kind))
             elif value is not None:
-                append_typed(found, value, None, kind)
+                found.append(FhirNode(value, kind))
         return found
 
     return run
@@ -103,7 +109,7 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
                 for key in each:
                     if key in choices:
                         found += reader(key)(context, [each])
-                    elif key[:1] == "_" and key[1:] in choices and key[1:] not in each:
+                    elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in each:
                         found += reader(key[1:])(context, [each])
         return found
 

@@ -24,9 +24,11 @@ def text_of(items: Items, name: str) -> str | None:
     """The one text of a collection; dates of a resource count as their text; None when empty, an error for the rest."""
     if not items:
         return None
-    if len(items) > 1 and not is_foreign(items[0]):  # of repetitions in HL7 v2 the first counts, as in `op.single`
-        raise FhirPathError(f"{name}() needs one text, got {len(items)} items")
     item = items[0]
+    if type(item) is str and len(items) == 1:
+        return item
+    if len(items) > 1 and not is_foreign(item):  # of repetitions in HL7 v2 the first counts, as in `op.single`
+        raise FhirPathError(f"{name}() needs one text, got {len(items)} items")
     value = item.value if type(item) is FhirNode else plain(item)
     if value is None or isinstance(value, str):
         return value
@@ -44,8 +46,10 @@ def _on_texts(name: str, call: Any, arguments: int = 1, most: int | None = None)
     """Register a function of texts only: empty when any of them is empty."""
 
     def run(context: Context, focus: Items, *args: Items) -> Items:
-        texts = [text_of(items, name) for items in (focus, *args)]
-        if any(text is None for text in texts):
+        texts = [text_of(focus, name)]
+        for items in args:
+            texts.append(text_of(items, name))
+        if None in texts:
             return []
         answer = call(*texts)
         return op.text(answer) if isinstance(answer, str) else [answer]

@@ -82,7 +82,12 @@ Temporal = Date | DateTime | Time
 def parse_date(text: str) -> Date | None:
     """`2015`, `2015-02` or `2015-02-04`; None when it is no date of the calendar."""
     match = _DATE.fullmatch(text)
-    return _valid_date(Date(tuple(int(part) for part in match.groups() if part))) if match else None
+    if match is None:
+        return None
+    year, month, day = match.groups()
+    if day is not None:
+        return _valid_date((int(year), int(month), int(day)))
+    return _valid_date((int(year), int(month)) if month is not None else (int(year),))
 
 
 def parse_datetime(text: str) -> DateTime | None:
@@ -158,11 +163,11 @@ _SECONDS = {
 }
 
 
-def _valid_date(date: Date) -> Date | None:
-    year, month, day = (*date.parts, 1, 1)[:3]
-    if not (1 <= year <= 9999 and 1 <= month <= 12):
+def _valid_date(parts: tuple[int, ...]) -> Date | None:
+    year, month, day = (*parts, 1, 1)[:3]
+    if not (1 <= year <= 9999 and 1 <= month <= 12 and day >= 1):
         return None
-    return date if 1 <= day <= monthrange(int(year), int(month))[1] else None
+    return Date(parts) if day <= 28 or day <= monthrange(year, month)[1] else None
 
 
 def _offset(zone: str) -> int:
