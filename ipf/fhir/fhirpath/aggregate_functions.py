@@ -59,5 +59,5 @@ def _extreme(name: str, wanted: int) -> Callable[[Context, Items], Items]:
     return run
 
 
-plain_function("min", keeps=True)(_extreme("min", -1))
-plain_function("max", keeps=True)(_extreme("max", 1))
+plain_function("min", reads="nodes")(_extreme("min", -1))
+plain_function("max", reads="nodes")(_extreme("max", 1))

@@ -13,17 +13,10 @@ from typing import Any, Protocol
 
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath.context import Context
-from ipf.fhir.fhirpath.nodes import Items, wrapped
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, value_reader, wrapped
 
 Run = Callable[[Context, Items], Items]
 Test = Callable[[Context, Items], bool | None]
-
-_SELF_EXPLAINING = frozenset(
-    (
-        *("string", "code", "id", "markdown", "uri", "url", "canonical", "uuid", "oid", "base64Binary", "xhtml"),
-        *("boolean", "integer", "positiveInt", "unsignedInt"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,15 @@ class Code:
 
     def values(self) -> Run:
         """The items for an operator that needs their values, not their types."""
-        return self.run if self.kind in _SELF_EXPLAINING else self.nodes()
+        run = self.run
+        read = value_reader(self.kind)
+        if read is None:
+            return run
+        return lambda context, this: [one if type(one) is FhirNode else read(one) for one in run(context, this)]
+
+    def texts(self) -> Run:
+        """The items for a function of texts, for which a date is its text."""
+        return self.run if self.kind is not None and self.kind[0].islower() else self.nodes()
 
     def truth(self) -> Test:
         """The result as a boolean."""

@@ -20,7 +20,7 @@ def count(context: Context, focus: Items) -> Items:
     return [len(focus)]
 
 
-@plain_function("distinct", keeps=True)
+@plain_function("distinct", reads="nodes")
 def distinct(context: Context, focus: Items) -> Items:
     """The items without duplicates."""
     return op.distinct(focus)
@@ -126,14 +126,14 @@ def take(context: Context, focus: Items, number: Items) -> Items:
     return [] if n is None else focus[: max(n, 0)]
 
 
-@plain_function("intersect", 1, keeps=True)
+@plain_function("intersect", 1, reads="nodes")
 def intersect(context: Context, focus: Items, other: Items) -> Items:
     """The items that are in both, each once."""
     keys = _keys(other)
     return op.distinct([item for item in focus if op.key_of(item) in keys])
 
 
-@plain_function("exclude", 1, keeps=True)
+@plain_function("exclude", 1, reads="nodes")
 def exclude(context: Context, focus: Items, other: Items) -> Items:
     """The items that are not in the other collection, with duplicates."""
     keys = _keys(other)

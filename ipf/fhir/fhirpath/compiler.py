@@ -5,6 +5,7 @@ Source: http://hl7.org/fhirpath/N1/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ipf.fhir.fhirpath.aggregate_functions
@@ -23,7 +24,7 @@ from ipf.fhir.fhirpath.code import Code, Run, Test, itself, joined, nothing
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.model import RESOURCE_ROOTS, Model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, member, resource_type, wrapped
+from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, member, resource_type, value_reader, wrapped
 from ipf.fhir.fhirpath.reading import path
 from ipf.fhir.fhirpath.registry import FUNCTIONS, Plain
 from ipf.fhir.fhirpath.type_functions import type_filter, type_test
@@ -142,13 +143,21 @@ def _of_this_type(items: Items, name: str, model: Model) -> Items:
     return found
 
 
+_READ: dict[str, Callable[[Code], Run]] = {
+    "nodes": Code.nodes,
+    "values": Code.values,
+    "texts": Code.texts,
+    "items": Code.values,
+}
+
+
 def _call(function: Plain, source: Code, args: list[Code]) -> Code:
     call = function.call
-    focus = {"items": source.run, "values": source.values(), "nodes": source.nodes()}[function.reads]
-    keeps = source.kind if function.keeps and focus is source.run else None
+    focus = source.run if function.reads == "items" else _READ[function.reads](source)
+    keeps = source.kind if function.keeps else None
     if not args:
         return Code(lambda context, this: call(context, focus(context, this)), keeps)
-    read: list[Run] = [arg.nodes() if function.reads == "nodes" else arg.values() for arg in args]
+    read = [_READ[function.reads](arg) for arg in args]
     if len(read) == 1:
         only = read[0]
         return Code(lambda context, this: call(context, focus(context, this), only(context, this)), keeps)
@@ -209,7 +218,7 @@ def _alternatives(node: ast.Node) -> list[ast.Node]:
 
 def _union(parts: list[Code]) -> Code:
     runs, kind = joined(parts)
-    if kind is not None and parts[0].values() is not parts[0].run:
+    if value_reader(kind) is not None:
         runs, kind = [part.nodes() for part in parts], None
 
     def run(context: Context, this: Items) -> Items:

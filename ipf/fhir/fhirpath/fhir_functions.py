@@ -194,7 +194,7 @@ def check_modifiers(compiler: Compiling, focus: ast.Node | None, args: Arguments
     return Code(run, source.kind)
 
 
-@plain_function("htmlChecks")
+@plain_function("htmlChecks", reads="texts")
 def html_checks(context: Context, focus: Items) -> Items:
     """Whether the one xhtml is a valid narrative (txt-1 and txt-2): permitted elements only, and not empty."""
     text = text_of(focus, "htmlChecks")

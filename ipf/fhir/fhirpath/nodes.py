@@ -8,7 +8,7 @@ Sources: http://hl7.org/fhirpath/N1/#data-types, https://hl7.org/fhir/R4/json.ht
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -112,24 +112,47 @@ def plain(item: Any) -> Any:
 
 def _plain_node(node: FhirNode) -> Any:
     value = node.value
-    kind = type(value)
-    if kind is str:
-        decode = _DECODE.get(node.type)
-        return value if decode is None else decode(value) or value
-    if kind is dict:
+    if type(value) is dict:
         return (to_quantity(value) or node) if node.type in QUANTITY_TYPES else node
-    if kind is list:
+    if type(value) is list:
         return node  # not FHIR, but input may contain it
-    if kind is float or (kind is int and node.type == "decimal"):
-        return Decimal(repr(value))
-    return value
+    decode = _DECODE.get(node.type)
+    if decode is not None:
+        return decode(value)
+    return Decimal(repr(value)) if type(value) is float else value
 
 
-_DECODE: dict[str | None, Any] = {
-    "date": parse_date,
-    "dateTime": parse_datetime,
-    "instant": parse_datetime,
-    "time": parse_time,
+def value_reader(kind: str | None) -> Callable[[Any], Any] | None:
+    """What gives the value of an item from JSON of a known type; None when JSON is the value."""
+    if kind is None or kind in _JSON_IS_VALUE:
+        return None
+    if kind[0].islower():
+        return _DECODE.get(kind)
+    if kind in QUANTITY_TYPES:
+        return lambda value: (to_quantity(value) if type(value) is dict else None) or FhirNode(value, kind)
+    return lambda value: FhirNode(value, kind)
+
+
+def _moment(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: (parse(value) if type(value) is str else None) or value
+
+
+def _decimal(value: Any) -> Any:
+    return Decimal(repr(value)) if type(value) is int or type(value) is float else value
+
+
+_JSON_IS_VALUE = frozenset(
+    (
+        *("string", "code", "id", "markdown", "uri", "url", "canonical", "uuid", "oid", "base64Binary", "xhtml"),
+        *("boolean", "integer", "positiveInt", "unsignedInt"),
+    )
+)
+_DECODE: dict[str | None, Callable[[Any], Any]] = {
+    "date": _moment(parse_date),
+    "dateTime": _moment(parse_datetime),
+    "instant": _moment(parse_datetime),
+    "time": _moment(parse_time),
+    "decimal": _decimal,
 }
 _CALENDAR = {"a": "year", "mo": "month", "d": "day", "h": "hour", "min": "minute", "s": "second"}
 

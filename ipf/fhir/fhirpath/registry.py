@@ -15,7 +15,7 @@ from ipf.fhir.fhirpath.code import Code
 from ipf.fhir.fhirpath.model import Model
 from ipf.fhir.fhirpath.nodes import Items
 
-Reads = Literal["nodes", "values", "items"]
+Reads = Literal["nodes", "values", "texts", "items"]
 
 
 class Compiling(Protocol):
@@ -39,8 +39,9 @@ Shape = Callable[[Compiling, ast.Node | None, Arguments, str | None], Code]
 class Plain:
     """`call(context, focus, *arguments)`, each a list.
 
-    `reads`: `nodes`, items with their types; `values`, items whose value is enough; `items`, the focus as it is, since
-    only the number or place of its items counts.  `keeps`: the result consists of items of the focus.
+    `reads`: `nodes`, items with their types; `values`, their values; `texts`, their values, with dates as texts;
+    `items`, the focus as it is, since only the number or place of its items counts.  `keeps`: the result is items of
+    the focus.
     """
 
     call: Callable[..., Items]

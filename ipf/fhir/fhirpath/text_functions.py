@@ -54,7 +54,7 @@ def _on_texts(name: str, call: Any, arguments: int = 1, most: int | None = None)
         answer = call(*texts)
         return op.text(answer) if isinstance(answer, str) else [answer]
 
-    plain_function(name, arguments, most)(run)
+    plain_function(name, arguments, most, reads="texts")(run)
 
 
 def _bounded_replace(text: str, old: str, new: str) -> str:
@@ -80,7 +80,7 @@ _on_texts("matchesFull", lambda text, pattern, flags="": patterns.full_match(pat
 _on_texts("replaceMatches", lambda text, pattern, new, flags="": patterns.replace(pattern, text, new, flags), 2, 3)
 
 
-@plain_function("substring", 1, 2)
+@plain_function("substring", 1, 2, reads="texts")
 def substring(context: Context, focus: Items, start: Items, length: Items | None = None) -> Items:
     """From `start` (from 0) on, or `length` characters of it; empty when the start is outside."""
     text, first = text_of(focus, "substring"), _integer(start, "substring")
@@ -90,7 +90,7 @@ def substring(context: Context, focus: Items, start: Items, length: Items | None
     return [text[first:] if size is None else text[first : first + max(size, 0)]]
 
 
-@plain_function("toChars")
+@plain_function("toChars", reads="texts")
 def to_chars(context: Context, focus: Items) -> Items:
     """Each character as a text."""
     text = text_of(focus, "toChars")
@@ -100,7 +100,7 @@ def to_chars(context: Context, focus: Items) -> Items:
     return list(text)
 
 
-@plain_function("split", 1)
+@plain_function("split", 1, reads="texts")
 def split(context: Context, focus: Items, separator: Items) -> Items:
     """The parts between separators."""
     text, mark = text_of(focus, "split"), text_of(separator, "split")
@@ -110,7 +110,7 @@ def split(context: Context, focus: Items, separator: Items) -> Items:
     return text.split(mark) if mark else list(text)
 
 
-@plain_function("join", 0, 1)
+@plain_function("join", 0, 1, reads="texts")
 def join(context: Context, focus: Items, separator: Items | None = None) -> Items:
     """All texts in one."""
     mark = text_of(separator or [], "join") or ""
@@ -128,7 +128,7 @@ def _utf8(text: str, name: str) -> bytes:
         raise FhirPathError(f"{name}() got a text that is not valid Unicode: half of a surrogate pair") from None
 
 
-@plain_function("encode", 1)
+@plain_function("encode", 1, reads="texts")
 def encode(context: Context, focus: Items, form: Items) -> Items:
     """As `hex`, `base64` or `urlbase64` of the UTF-8 bytes, or as `ascii` with `?` for other characters."""
     text, kind = text_of(focus, "encode"), text_of(form, "encode")
@@ -144,7 +144,7 @@ def encode(context: Context, focus: Items, form: Items) -> Items:
     return [(base64.b64encode(raw) if kind == "base64" else base64.urlsafe_b64encode(raw)).decode()]
 
 
-@plain_function("decode", 1)
+@plain_function("decode", 1, reads="texts")
 def decode(context: Context, focus: Items, form: Items) -> Items:
     """The text of this `hex`, `base64` or `urlbase64` form; empty when the bytes are no UTF-8."""
     text, kind = text_of(focus, "decode"), text_of(form, "decode")
@@ -166,7 +166,7 @@ _JSON_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _JSON_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-@plain_function("escape", 1)
+@plain_function("escape", 1, reads="texts")
 def escape(context: Context, focus: Items, form: Items) -> Items:
     """The text escaped for `html` or `json`."""
     text, kind = text_of(focus, "escape"), text_of(form, "escape")
@@ -177,7 +177,7 @@ def escape(context: Context, focus: Items, form: Items) -> Items:
     return op.text(html.escape(text) if kind == "html" else json.dumps(text, ensure_ascii=False)[1:-1])
 
 
-@plain_function("unescape", 1)
+@plain_function("unescape", 1, reads="texts")
 def unescape(context: Context, focus: Items, form: Items) -> Items:
     """The opposite of escape()."""
     text, kind = text_of(focus, "unescape"), text_of(form, "unescape")
