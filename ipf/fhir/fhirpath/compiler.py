@@ -165,8 +165,9 @@ def _call(function: Plain, source: Code, args: list[Code]) -> Code:
 
 
 def _literal(value: object) -> Code:
-    items = [] if value is None else [value]
-    return Code(lambda context, this: items, constant=value)
+    if value is None:
+        return Code(nothing)
+    return Code(lambda context, this: [value], constant=value)
 
 
 def _this(name: str, kind: str | None) -> Code:

@@ -39,8 +39,9 @@ class Expression:
         self.base_type = base_type
         self.strict = strict
         self._model = types or model()
-        self._code: dict[str | None, Code] = {None: Compiler(self._model, strict).compile(node, None)}
+        self._code: dict[str | None, Code] = {}
         self._checked: set[str] = set()
+        self._compiled(base_type if base_type is not None and self._model.is_known(base_type) else None)
         if strict and base_type is not None:
             self._check(base_type)
 
@@ -51,24 +52,29 @@ class Expression:
         *,
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
+        typed: bool = False,
     ) -> list[Any]:
         """The result on `focus`: JSON values of the focus, unchanged, and computed values.
 
         focus: a resource, an element (its type is `base_type`), a list of items, or an HL7 v2 node.  variables: `%name`
-        -> value or list.  `resolve` is short for a Host with only that.  FhirPathError when it cannot be evaluated.
+        -> value or list.  `resolve` is short for a Host with only that.  `typed`: elements of the data are each a
+        FhirNode, with its type.  FhirPathError when it cannot be evaluated.
         """
-        return unwrap(self._run(focus, variables, resolve, host)[0])
-
-    def items(
-        self,
-        focus: Any,
-        variables: Mapping[str, Any] = _NO_VARIABLES,
-        *,
-        resolve: Callable[[str], Any] | None = None,
-        host: Host = _NO_HOST,
-    ) -> Items:
-        """The result with types: FhirNode for elements of the data."""
-        return wrapped(*self._run(focus, variables, resolve, host))
+        kind = focus.get("resourceType") if type(focus) is dict else None
+        code = self._code.get(kind) if type(kind) is str else None
+        items = [focus]
+        if code is None:
+            items, kind = self._focus(focus)
+            code = self._code.get(kind) or self._compiled(kind)
+        if self.strict and items:
+            self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
+        if resolve is not None:
+            host = replace(host, resolve=resolve)
+        try:
+            found = code.run(Context(items, kind, variables, self._model, host), items)
+        except RecursionError:
+            raise FhirPathError("the data or the expression is nested too deeply") from None
+        return wrapped(found, code.kind) if typed else unwrap(found)
 
     def test(
         self,
@@ -84,24 +90,6 @@ class Expression:
         """
         found = self.evaluate(focus, variables, resolve=resolve, host=host)
         return (len(found) > 1 and host.several_are_true) or operators.truth(found) is True
-
-    def _run(
-        self, focus: Any, variables: Mapping[str, Any], resolve: Callable[[str], Any] | None, host: Host
-    ) -> tuple[Items, str | None]:
-        kind = focus.get("resourceType") if type(focus) is dict else None
-        code = self._code.get(kind) if type(kind) is str else None
-        items = [focus]
-        if code is None:
-            items, kind = self._focus(focus)
-            code = self._code.get(kind) or self._compiled(kind)
-        if resolve is not None:
-            host = replace(host, resolve=resolve)
-        if self.strict and items:
-            self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
-        try:
-            return code.run(Context(items, kind, variables, self._model, host), items), code.kind
-        except RecursionError:
-            raise FhirPathError("the data or the expression is nested too deeply") from None
 
     def _focus(self, focus: Any) -> tuple[Items, str | None]:
         """The items of the focus, and their type when the definitions have it."""

@@ -83,13 +83,14 @@ def wrapped(items: Items, kind: str | None) -> Items:
 
 def unwrap(items: Items) -> Items:
     """Items as JSON values; primitives that have only extensions are omitted."""
-    found: Items = []
     for item in items:
-        if type(item) is not FhirNode:
-            found.append(item)
-        elif item.value is not None:
-            found.append(item.value)
-    return found
+        if type(item) is FhirNode:
+            return [
+                one.value if type(one) is FhirNode else one
+                for one in items
+                if type(one) is not FhirNode or one.value is not None
+            ]
+    return items
 
 
 def is_foreign(item: Any) -> bool:

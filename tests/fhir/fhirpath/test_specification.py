@@ -55,7 +55,7 @@ class SpecificationTest(unittest.TestCase):
             try:
                 found: Any = [
                     item if isinstance(item, bool) else to_text(plain(item))
-                    for item in compile(text).items(OBSERVATION)
+                    for item in compile(text).evaluate(OBSERVATION, typed=True)
                 ]
             except FhirPathError:
                 found = "error"

@@ -76,7 +76,7 @@ def problem(case: ElementTree.Element) -> str | None:
     invalid = expression.get("invalid")
     focus = resource(case.get("inputfile", ""))
     try:
-        items = compile(expression.text or "", strict=True).items(focus)
+        items = compile(expression.text or "", strict=True).evaluate(focus, typed=True)
     except FhirPathError as error:
         return None if invalid else f"failed: {error}"
     if invalid:
