@@ -15,9 +15,11 @@ from typing import Any
 
 from ipf.fhir.fhirpath.model import QUANTITY_TYPES, RESOURCE_ROOTS, Model
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
+from ipf.fhir.model.json import JsonDecimal
 
 Items = list[Any]
-SCALARS = frozenset((str, bool, int, Decimal))
+NUMBERS = frozenset((int, Decimal, JsonDecimal))
+SCALARS = NUMBERS | {str, bool}
 _PLAIN = SCALARS | {Date, DateTime, Time, Quantity}
 UCUM_SYSTEM = "http://unitsofmeasure.org"
 

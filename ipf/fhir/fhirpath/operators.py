@@ -11,18 +11,17 @@ from typing import Any
 
 from ipf.fhir.fhirpath import quantities, values
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, plain
+from ipf.fhir.fhirpath.nodes import NUMBERS, FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
 
 MAX_TEXT = 10_000_000
 _MAX_INTEGER = 2**63
 Number = int | Decimal
-_NUMBERS = frozenset((int, Decimal))
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is an int or a Decimal, not a bool."""
-    return type(value) in _NUMBERS
+    return type(value) in NUMBERS
 
 
 def single(items: Items, what: str) -> Any:
@@ -185,7 +184,7 @@ def _order_quantities(a: Any, b: Any, operator: str) -> int | None:
 def arithmetic(operator: str, a: Any, b: Any) -> Items:
     """`+ - * / div mod` on two values; empty on overflow and division by zero."""
     try:
-        if type(a) in _NUMBERS and type(b) in _NUMBERS:
+        if type(a) in NUMBERS and type(b) in NUMBERS:
             return bounded(_NUMERIC[operator](a, b))
         if type(a) is str and type(b) is str and operator == "+":
             return text(a + b)

@@ -7,10 +7,11 @@ from typing import Any
 
 from twisted.trial import unittest
 
-from ipf.fhir.fhirpath import FhirPathError, compile
+from ipf.fhir.fhirpath import FhirNode, FhirPathError, compile
 from ipf.fhir.fhirpath.conversion_functions import to_text
 from ipf.fhir.fhirpath.nodes import plain
 from ipf.fhir.fhirpath.registry import FUNCTIONS
+from ipf.fhir.model.json import loads
 
 UCUM = "http://unitsofmeasure.org"
 OBSERVATION: dict[str, Any] = {
@@ -21,7 +22,7 @@ OBSERVATION: dict[str, Any] = {
     "valueQuantity": {"value": Decimal("1.0"), "system": UCUM, "code": "a"},
     "component": [
         {"code": {"text": "x"}, "valueQuantity": {"value": 1, "system": UCUM, "code": "a"}},
-        {"code": {"text": "X"}, "valueQuantity": {"value": Decimal("1.04"), "system": UCUM, "code": "a"}},
+        {"code": {"text": "X"}, "valueQuantity": {"value": loads("1.04"), "system": UCUM, "code": "a"}},
         {"code": {"text": "x"}, "valueQuantity": {"value": 1, "unit": "a"}},
     ],
 }
@@ -194,6 +195,24 @@ class SpecificationTest(unittest.TestCase):
                 "@2014-01-01T08.highBoundary(17)": ["2014-01-01T08:59:59.999-12:00"],
             }
         )
+
+    def test_numbers_of_json(self) -> None:
+        """Numbers as our reader of JSON gives them, which keep their digits."""
+        risk = {"probabilityDecimal": loads("101.0"), "probabilityRange": {"low": {"value": loads("7.50")}}}
+        for base in ("RiskAssessment.prediction", None):
+            for text, wanted in (
+                ("(probability as decimal) <= 100", [False]),
+                ("probability.ofType(decimal) + 1 = 102", [True]),
+                ("probability.ofType(decimal).toString()", ["101.0"]),
+                ("probability.ofType(decimal).round(0) in (101 | 7)", [True]),
+                ("probability.low.value * 2", [Decimal(15)]),
+                ("probability.low.value ~ 7.5 and probability.low > 7", [True]),
+                ("probability.low.value is decimal", [True]),
+            ):
+                found = compile(text, base_type=base).evaluate(FhirNode(risk, "RiskAssessment.prediction"))
+                self.assertEqual(wanted, found, text)
+                if base is not None:
+                    self.assertEqual(wanted, compile(text, base_type=base).evaluate(risk), text)
 
     def test_texts(self) -> None:
         self.table(
