@@ -30,6 +30,7 @@ from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.migrate import migrate
 from ipf.store.postgres.row_security import secure
 from ipf.store.resources import resources
+from ipf.store.terminology import systems
 from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]
@@ -38,7 +39,8 @@ FAST_RUN = os.environ.get("IPF_TEST_FAST") == "true"
 """Whether this is `bin/test --fast`: suites run on the stores in memory alone."""
 PostgresTestCase: type = object if FAST_RUN else TestCase  # trial does not collect a suite on plain objects
 
-STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS)}
+_FHIR = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, *systems.STATEMENTS)
+STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": _FHIR}
 _PREFIX = "ipf-test-"
 _YOUNG_SECONDS = 600.0
 # Without autovacuum: its transactions hold back the horizon of ids that have committed, and with it the text index.

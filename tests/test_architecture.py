@@ -63,9 +63,10 @@ LAYERS = {
         {"jobs"},
         {"interactions"},
         {"operations", "audit", "documents", "graphql", "imports", "resource_operations"},
+        {"terminology"},
     ],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
-    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit"}, {"erasure", "backup"}],
+    "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit", "terminology"}, {"erasure", "backup"}],
     "vendor_profiles": [{"drafting"}],
     "wire": [{"client", "mllp"}, {"http"}, {"admin", "channels"}, {"observe"}, {"reference"}],
 }

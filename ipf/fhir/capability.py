@@ -7,7 +7,7 @@ Sources: https://hl7.org/fhir/R4/capabilitystatement.html, https://hl7.org/fhir/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -68,6 +68,9 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "expand": {"ValueSet": f"{_CORE}ValueSet-expand"},
     "validate-code": {"ValueSet": f"{_CORE}ValueSet-validate-code", "CodeSystem": f"{_CORE}CodeSystem-validate-code"},
     "lookup": {"CodeSystem": f"{_CORE}CodeSystem-lookup"},
+    "subsumes": {"CodeSystem": f"{_CORE}CodeSystem-subsumes"},
+    "find-matches": {"CodeSystem": f"{_CORE}CodeSystem-find-matches"},
+    "closure": {"": f"{_CORE}ConceptMap-closure"},
     "translate": {"ConceptMap": f"{_CORE}ConceptMap-translate"},
     "transform": {"StructureMap": f"{_CORE}StructureMap-transform"},
     "status": {"Subscription": f"{_BACKPORT}backport-subscription-status"},
@@ -132,13 +135,28 @@ def _stated(definitions: Definitions) -> list[str]:
     return sorted(definitions.resource_types - definitions.later_types)
 
 
-def terminology_capabilities(*, base_url: str, version: str) -> Json:
-    """The TerminologyCapabilities of `metadata?mode=terminology`."""
+def terminology_capabilities(
+    *, base_url: str, version: str, systems: Sequence[Json] = (), parameters: Sequence[str] = ()
+) -> Json:
+    """The TerminologyCapabilities of `metadata?mode=terminology`.
+
+    `systems`: the elements `codeSystem` of what is loaded; `parameters`: those of $expand.
+    """
     return {
         **_head("TerminologyCapabilities", base_url, version),
         "lockedDate": False,
+        **({"codeSystem": list(systems)} if systems else {}),
+        "expansion": {
+            "hierarchical": True,
+            "paging": True,
+            "incomplete": False,
+            "parameter": [{"name": name} for name in parameters],
+            "textFilter": "the beginnings of words of displays and designations, in any order and case",
+        },
         "codeSearch": "explicit",
+        "validateCode": {"translations": True},
         "translation": {"needsMap": True},
+        "closure": {"translation": False},
     }
 
 

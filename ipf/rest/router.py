@@ -44,11 +44,18 @@ from ipf.rest.operations.merge_requests import merge, unmerge
 from ipf.rest.operations.reindex import reindex_jobs, request_reindex
 from ipf.rest.operations.subscription_dry_run import dry_run
 from ipf.rest.operations.subscription_operations import binding_token, events, resend, status
-from ipf.rest.operations.terminology import expand, lookup, translate_code, validate_code
 from ipf.rest.operations.validate import validate
 from ipf.rest.reads import ReplicaReads
 from ipf.rest.resource_operations.diff import diff_instance, diff_system
 from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
+from ipf.rest.terminology.capabilities import terminology_statement
+from ipf.rest.terminology.closure import closure
+from ipf.rest.terminology.expand import expand
+from ipf.rest.terminology.find_matches import find_matches
+from ipf.rest.terminology.lookup import lookup
+from ipf.rest.terminology.subsumes import subsumes
+from ipf.rest.terminology.translate import translate_code
+from ipf.rest.terminology.validate_code import validate_code
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
@@ -73,7 +80,8 @@ async def graphql_query(request: Request, repository: Repository) -> Answer:
 
 async def capability_statement(request: Request, repository: Repository) -> Answer:
     """The CapabilityStatement of the routes below."""
-    return await metadata(request, repository, [(shape, method) for shape in ROUTES for method in ROUTES[shape]])
+    routes = [(shape, method) for shape in ROUTES for method in ROUTES[shape]]
+    return await metadata(request, repository, routes, terminology_statement)
 
 
 ROUTES: dict[str, dict[str, Interaction]] = {
@@ -132,6 +140,12 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/$validate-code": {"GET": validate_code, "POST": validate_code},
     "[type]/[id]/$validate-code": {"GET": validate_code, "POST": validate_code},
     "[type]/$lookup": {"GET": lookup, "POST": lookup},
+    "[type]/[id]/$lookup": {"GET": lookup, "POST": lookup},
+    "[type]/$subsumes": {"GET": subsumes, "POST": subsumes},
+    "[type]/[id]/$subsumes": {"GET": subsumes, "POST": subsumes},
+    "[type]/$find-matches": {"GET": find_matches, "POST": find_matches},
+    "[type]/[id]/$find-matches": {"GET": find_matches, "POST": find_matches},
+    "$closure": {"POST": closure},
     "[type]/$translate": {"GET": translate_code, "POST": translate_code},
     "[type]/[id]/$translate": {"GET": translate_code, "POST": translate_code},
     "[type]/[id]/$validate": {"GET": validate, "POST": validate},
@@ -263,7 +277,7 @@ async def perform(request: Request, repository: Repository) -> Answer:
     conformance = repository.conformance
     if conformance is None or request.method not in _WRITES:
         return await interaction(request, repository)
-    await conformance.prepare(request.tenant)
+    await conformance.prepare(request)
     answer = await interaction(request, repository)
     conformance.note_write(request)
     return answer

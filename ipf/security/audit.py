@@ -44,6 +44,7 @@ _READS = frozenset({"read", "vread", "history"})
 _LOOKING = frozenset((
     "$everything", "$validate", "$expand", "$lookup", "$translate", "$validate-code", "$transform", "$status",
     "$docref", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$diff", "$dry-run",
+    "$find-matches",
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")

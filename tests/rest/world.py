@@ -61,6 +61,7 @@ class World:
     deident: Deidentification | None = None
     integrity: bool = False
     terminology: Terminology | None = None
+    closures: Any = None
     reindex: Any = None
     conformance: Conformance | None = None
     deliveries: Any = None
@@ -106,6 +107,7 @@ class World:
         return Repository(
             *parts,
             terminology=self.terminology,
+            closures=self.closures,
             deliveries=self.deliveries,
             bindings=self.bindings,
             reindex=self.reindex,

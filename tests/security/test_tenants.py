@@ -15,10 +15,11 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
+from ipf.fhir.model.packages import Packages
 from ipf.pipeline.maintenance.export import Export
 from ipf.ports import ANONYMOUS, SYSTEM, Answer, Caller, Json, Request
-from ipf.rest.operations.terminology import TenantTerminology
 from ipf.rest.router import ROUTES
+from ipf.rest.terminology.searches import TenantTerminology
 from ipf.rest.write.conformance import Conformance
 from ipf.security.tenancy import Tenancy, placing
 from ipf.store.resources.exports import PostgresExports
@@ -26,7 +27,6 @@ from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from tests import postgres
-from tests.rest.operations.test_terminology import Packages
 from tests.rest.world import OnPostgres, World
 
 MARK = "BETA"

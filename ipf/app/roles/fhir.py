@@ -27,8 +27,8 @@ from ipf.rest.background import job_runner
 from ipf.rest.http.exchange import Observe as Observer
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
-from ipf.rest.operations.terminology import TenantTerminology
 from ipf.rest.router import handler
+from ipf.rest.terminology.searches import TenantTerminology
 from ipf.rest.write.conformance import DEFINITIONS, Conformance
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.repository import Repository
@@ -41,6 +41,8 @@ from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
 from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.reindex import PostgresReindexQueue
+from ipf.store.terminology.closures import PostgresClosureTables
+from ipf.store.terminology.systems import PostgresCodeSystems
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.telemetry import access_metrics
 from ipf.wire.channels import websocket_resource
@@ -133,7 +135,8 @@ def open_repository(
     load = partial(load_packages, settings, DEFINITIONS)
     imports = ChannelPolicy(settings.channel_security, settings.import_allow)
     inputs = ImportClient(reactor, settings.http_max_body_bytes, imports.permits)
-    conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread)
+    systems = PostgresCodeSystems(stores.fhir_database)
+    conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread, systems)
     return Repository(
         AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database), settings.base_url),
         stores.matcher,
@@ -144,6 +147,7 @@ def open_repository(
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,
         terminology=TenantTerminology(conformance, run_in_thread),
+        closures=PostgresClosureTables(stores.fhir_database),
         strict_search=settings.search_handling == "strict",
         max_bundle_entries=settings.max_bundle_entries,
         vault=Vault(settings.secret_key),

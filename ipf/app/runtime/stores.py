@@ -38,6 +38,7 @@ from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search_words import prepare_words
+from ipf.store.terminology.systems import STATEMENTS as TERMINOLOGY_STATEMENTS
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics
 from ipf.telemetry.spans import Spans, open_spans
@@ -113,7 +114,7 @@ async def open_stores(
         urls.fhir,
         reactor=reactor,
         size=connections,
-        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS),
+        statements=(*FHIR_STATEMENTS, *DELIVERY_STATEMENTS, *BINDING_STATEMENTS, *TERMINOLOGY_STATEMENTS),
         application_name="ipf-fhir",
         tenants=has_row_security(settings),
         left=fhir_notifier.reconnect,

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ipf.fhir.terminology.rules import rewritten
+from ipf.ports.terminology import Above, Among, Below, ChildOf, Facts, ParentOf, Rule
+
 Json = dict[str, Any]
 _NO_PARENTS: tuple[str, ...] = ()
 
@@ -30,16 +33,35 @@ class Concept:
         """False for an abstract code, which only groups others."""
         return self.properties.get("notSelectable", [False])[0] not in (True, "true")
 
+    @property
+    def is_active(self) -> bool:
+        """False for a code that is kept for old data only.
+
+        Source: https://hl7.org/fhir/R4/codesystem-concept-properties.html
+        """
+        if self.properties.get("inactive", [False])[0] in (True, "true"):
+            return False
+        return not {"retired", "inactive"} & {str(one) for one in self.properties.get("status", ())}
+
+    @property
+    def facts(self) -> Facts:
+        """The concept for rules without relations (`CodeSystem.grounded`)."""
+        pairs = {(name, text_of(value)) for name, values in self.properties.items() for value in values}
+        return Facts(self.code, self.display, self.is_active, not self.selectable, properties=frozenset(pairs))
+
 
 class CodeSystem:
-    """The loaded codes of one system.  `complete`: the system has no other codes."""
+    """The loaded codes of one system.  `complete`: the system has no other codes.  `is_resource`: of a client's or a
+    package's resource, not of a shipped table."""
 
-    def __init__(self, url: str, facts: Json, version: str = "") -> None:
+    def __init__(self, url: str, facts: Json, version: str = "", *, is_resource: bool = False) -> None:
         self.url = url
+        self.is_resource = is_resource
         self.version = version
         self.name: str = facts.get("name", "")
         self.complete: bool = facts.get("content") == "complete"
         self.any_case: bool = facts.get("any_case", False)
+        self.declared: dict[str, str] = facts.get("properties", {})  # code -> type
         self.concepts: dict[str, Concept] = {}
         self._folded: dict[str, Concept] = {}
         self._children: dict[str, list[str]] | None = None
@@ -81,6 +103,28 @@ class CodeSystem:
                     pending.append(code)
         return found
 
+    def has_property(self, name: str) -> bool:
+        """Whether a concept has this property, or the system declares it."""
+        return name in self.declared or any(name in one.properties for one in self.concepts.values())
+
+    def grounded(self, rule: Rule) -> Rule:
+        """The rule with its relations as the codes that have them."""
+        return rewritten(rule, self._grounded)
+
+    def _grounded(self, rule: Rule) -> Rule:
+        match rule:
+            case Below(code):
+                return Among(frozenset((*self.below(code), self._own(code))))
+            case Above(code):
+                return Among(frozenset((*self.above(code), self._own(code))))
+            case ChildOf(code):
+                own = self._own(code)
+                return Among(frozenset(one.code for one in self.concepts.values() if own in one.parents))
+            case ParentOf(code):
+                concept = self.find(code)
+                return Among(frozenset(concept.parents if concept is not None else ()))
+        return rule
+
     def _by_parent(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for concept in self.concepts.values():
@@ -92,6 +136,13 @@ class CodeSystem:
         """The code as the system writes it."""
         known = self.find(code)
         return code if known is None else known.code
+
+
+def text_of(value: Any) -> str:
+    """The value of a property as filters compare it: a Coding by its code."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.get("code", "")) if isinstance(value, dict) else str(value)
 
 
 def _flat(rows: Iterable[Any], parents: tuple[str, ...]) -> Iterator[Concept]:
@@ -116,6 +167,7 @@ def facts_of(resource: Json) -> Json:
         "name": resource.get("name", ""),
         "content": resource.get("content", ""),
         "any_case": resource.get("caseSensitive") is False,
+        "properties": {one["code"]: one.get("type", "") for one in resource.get("property", ()) if "code" in one},
         "concepts": _rows(resource.get("concept", ())),
     }
 

@@ -1,7 +1,8 @@
 """Code systems and value sets by url, from packages, the store and the shipped tables.
 
-Resources of packages and of the store precede the shipped tables.  Results are cached.  Lookups do no IO; the result is
-None when the loaded definitions do not decide it.
+Resources of packages and of the store that list codes precede imported systems, and these the shipped tables.  Results
+are cached.  Lookups do no IO; the result is None when the loaded definitions do not decide it.  Of imported systems,
+`remember` gets the facts of the concepts that will be asked for.
 
 Source: https://hl7.org/fhir/R4/terminology-service.html
 """
@@ -9,25 +10,43 @@ Source: https://hl7.org/fhir/R4/terminology-service.html
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipf.fhir.profiles.tables import CODE_SYSTEMS, VALUE_SETS, tables
 from ipf.fhir.terminology import codesystem, valueset
 from ipf.fhir.terminology.codesystem import CodeSystem
+from ipf.fhir.terminology.implicit import implicit_set
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.fhir.terminology.valueset import Membership
+from ipf.ports.terminology import Facts, ImportedSystem
 
 Json = dict[str, Any]
 DEEPEST = 50  # value sets that include one another
+MOST_FACTS = 50_000  # concepts of imported systems that are remembered
 Find = Callable[[str, str], Json | None]  # resource type, canonical -> resource
 
 
 class Terminology:
-    """Lookups in code systems and value sets.  `find` gives the resources of packages and the store."""
+    """Lookups in code systems and value sets.  `find` gives the resources of packages and the store.
 
-    def __init__(self, find: Find | None = None) -> None:
+    `supplements`: CodeSystems that add to others.  `versions`: of systems where a value set names none; `forced`:
+    whatever it names.
+    """
+
+    def __init__(
+        self,
+        find: Find | None = None,
+        imported: Sequence[ImportedSystem] = (),
+        supplements: Sequence[Json] = (),
+        versions: Mapping[str, str] | None = None,
+        forced: Mapping[str, str] | None = None,
+    ) -> None:
         self._find = find
+        self.imported_systems = tuple(imported)
+        self._supplements = tuple(supplements)
+        self._versions, self._forced = versions or {}, forced or {}
+        self._facts: dict[tuple[int, str], Facts | None] = {}
         self._systems: dict[str, CodeSystem | None] = {}
         self._sets: dict[str, Membership | None] = {}
         self._begun = threading.local()
@@ -37,6 +56,54 @@ class Terminology:
         if url not in self._systems:
             self._systems[url] = self._load_system(url)
         return self._systems[url]
+
+    def imported(self, canonical: str) -> ImportedSystem | None:
+        """The imported system that a canonical means; None when it is not imported, or a client stored its codes."""
+        url, _, version = canonical.partition("|")
+        found = [one for one in self.imported_systems if one.url == url]
+        if not found or ((known := self.system(url)) is not None and known.is_resource and known.concepts):
+            return None
+        if not version:
+            return next((one for one in found if one.is_current), None)
+        exact = [one for one in found if one.version == version]
+        of_edition = [one for one in found if one.version.startswith(f"{version}/")]
+        return next(iter([*exact, *of_edition[::-1]]), None)
+
+    def source(self, canonical: str) -> CodeSystem | ImportedSystem | None:
+        """Where the codes of a system are; None when it is not loaded, or not in this version."""
+        url, _, version = canonical.partition("|")
+        wanted = self._forced.get(url) or version or self._versions.get(url, "")
+        found = self.imported(f"{url}|{wanted}")
+        if found is not None:
+            return found
+        known = None if self.imported(url) is not None else self.system(url)
+        is_other = known is not None and url in self._forced and known.version not in ("", wanted)
+        return None if is_other else known
+
+    def with_versions(self, versions: Mapping[str, str], forced: Mapping[str, str]) -> Terminology:
+        """The same definitions, with these versions of systems."""
+        return Terminology(self._find, self.imported_systems, self._supplements, versions, forced)
+
+    def supplements(self, url: str) -> list[CodeSystem]:
+        """The supplements of a code system, as code systems."""
+        found = [one for one in self._supplements if str(one.get("supplements", "")).partition("|")[0] == url]
+        return [CodeSystem(str(one.get("url", "")), codesystem.facts_of(one)) for one in found]
+
+    def remember(self, system: ImportedSystem, codes: Sequence[str], found: Mapping[str, Facts]) -> None:
+        """Keep what an imported system has of these codes."""
+        if len(self._facts) + len(codes) > MOST_FACTS:
+            self._facts.clear()
+        for code in codes:
+            self._facts[system.id, code] = found.get(code)
+
+    def lacks(self, system: ImportedSystem, code: str) -> bool:
+        """Whether nobody has asked for a code of an imported system."""
+        return (system.id, code) not in self._facts
+
+    def facts_of(self, system: ImportedSystem, code: str) -> Facts | bool | None:
+        """Remembered facts of a concept; False: the system has no such code; None: nobody has asked for it."""
+        found = self._facts.get((system.id, code), True)
+        return False if found is None else None if found is True else found
 
     def members(self, value_set: str) -> Membership | None:
         """The members of a value set; None when it is not loaded or contains itself."""
@@ -50,11 +117,15 @@ class Terminology:
         begun.add(value_set)
         try:
             facts = self._load_set(value_set)
-            found = None if facts is None else valueset.expansion_of(facts, self.system, self.members)
+            found = None if facts is None else self.expansion(facts)
         finally:
             begun.remove(value_set)
         self._sets[value_set] = found
         return found
+
+    def expansion(self, facts: Json) -> Membership:
+        """The members of a value set's facts."""
+        return valueset.expansion_of(facts, self.source, self.members, self.facts_of)
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
         """Whether a code is in a value set; None when it cannot be decided."""
@@ -63,6 +134,10 @@ class Terminology:
 
     def has(self, system: str, code: str) -> bool | None:
         """Whether the system has the code; None when the system is not completely loaded."""
+        imported = self.imported(system)
+        if imported is not None:
+            facts = self.facts_of(imported, code)
+            return None if facts is None else facts is not False
         known = self.system(system)
         if known is None or not known.concepts:
             test = OPEN_SYSTEMS.get(system)
@@ -73,6 +148,10 @@ class Terminology:
 
     def display(self, system: str, code: str) -> str | None:
         """The display of a code; None when it is unknown."""
+        imported = self.imported(system)
+        if imported is not None:
+            facts = self.facts_of(imported, code)
+            return facts.display if isinstance(facts, Facts) else None
         known = self.system(system)
         concept = known.find(code) if known is not None else None
         return concept.display if concept is not None else None
@@ -83,15 +162,28 @@ class Terminology:
 
     def subsumes(self, system: str, above: str, below: str) -> bool | None:
         """Whether `above` is `below` or an ancestor of it; None when it cannot be decided."""
+        imported = self.imported(system)
+        if imported is not None:
+            facts = self.facts_of(imported, below)
+            return above in facts.ancestors if isinstance(facts, Facts) else above == below or None
         known = self.system(system)
         if known is None or known.find(above) is None or known.find(below) is None:
             return above == below or None
         return above == below or known.is_below(below, above)
 
+    def above(self, system: str, code: str) -> set[str]:
+        """The ancestors of a code, as far as they are known."""
+        imported = self.imported(system)
+        if imported is not None:
+            facts = self.facts_of(imported, code)
+            return set(facts.ancestors) - {code} if isinstance(facts, Facts) else set()
+        known = self.system(system)
+        return known.above(code) if known is not None else set()
+
     def _load_system(self, url: str) -> CodeSystem | None:
         resource = self._find("CodeSystem", url) if self._find is not None else None
         if resource is not None:
-            return CodeSystem(url, codesystem.facts_of(resource), resource.get("version", ""))
+            return CodeSystem(url, codesystem.facts_of(resource), resource.get("version", ""), is_resource=True)
         facts = _row(CODE_SYSTEMS, url)
         return CodeSystem(url, facts) if facts is not None else None
 
@@ -99,7 +191,7 @@ class Terminology:
         resource = self._find("ValueSet", url) if self._find is not None else None
         if resource is not None:
             return valueset.facts_of(resource)
-        return _row(VALUE_SETS, url)
+        return _row(VALUE_SETS, url) or implicit_set(url)
 
 
 def _row(kind: str, url: str) -> Json | None:

@@ -1,7 +1,7 @@
 """The members of a value set, as far as its code systems are loaded.
 
-A value set is expanded once into a `Membership`: codes by system, tests of open systems, and the systems that are not
-loaded (SNOMED CT, LOINC).  So the result of `contains` is True, False or None.
+A value set is expanded once into a `Membership`: codes by system, tests of open systems, rules on imported systems,
+which are not listed here, and the systems that are not loaded.  So the result of `contains` is True, False or None.
 
 Source: https://hl7.org/fhir/R4/valueset.html#compositions
 """
@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipf.fhir.model.regex import PatternError, pattern
-from ipf.fhir.terminology.codesystem import CodeSystem, Concept
+from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.open_systems import open_test
+from ipf.fhir.terminology.rules import holds, is_implied, parts, rule_of
+from ipf.ports.terminology import Among, AnyRule, EveryRule, Facts, ImportedSystem, MatchesPattern, NoRule, Rule
 
 Json = dict[str, Any]
 MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds
 _FILTER = ("property", "op", "value")
-Systems = Callable[[str], CodeSystem | None]
+Systems = Callable[[str], CodeSystem | ImportedSystem | None]  # by canonical
+FactsOf = Callable[[ImportedSystem, str], Facts | bool | None]
+"""Facts of a concept; False: the system has no such code; None: nobody has asked for it yet."""
 Sets = Callable[[str], "Membership | None"]
 
 
@@ -29,12 +33,15 @@ class Membership:
 
     `codes`: system -> code -> display ("" when not known).  `tests`: system -> test.  `unknown`: systems of which some
     codes may belong to it; "" when even the system is not known.  `errors`: filters that could not be applied, and why.
+    `rules`: of imported systems; `facts_of` looks up their concepts.
     """
 
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     tests: dict[str, Callable[[str], bool]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     errors: set[str] = field(default_factory=set)
+    rules: dict[ImportedSystem, Rule] = field(default_factory=dict)
+    facts_of: FactsOf | None = None
 
     def contains(self, system: str | None, code: str) -> bool | None:
         """Whether the code is a member; without a system, of any system.  None: it cannot be decided."""
@@ -45,16 +52,27 @@ class Membership:
         test = self.tests.get(system)
         if test is not None and test(code):
             return True
-        return None if system in self.unknown or "" in self.unknown else False
+        found = [self._selects(one, rule, code) for one, rule in self.rules.items() if one.url == system]
+        if True in found:
+            return True
+        return None if None in found or system in self.unknown or "" in self.unknown else False
 
     def _has_code(self, code: str) -> bool | None:
         if any(code in codes for codes in self.codes.values()) or any(test(code) for test in self.tests.values()):
             return True
-        return None if self.unknown else False
+        found = [self._selects(one, rule, code) for one, rule in self.rules.items()]
+        return True if True in found else None if None in found or self.unknown else False
+
+    def _selects(self, system: ImportedSystem, rule: Rule, code: str) -> bool | None:
+        """Whether a rule selects a code of an imported system; None without its facts."""
+        facts = self.facts_of(system, code) if self.facts_of is not None else None
+        if facts is None or isinstance(facts, bool):
+            return facts
+        return holds(rule, facts)
 
     def systems(self) -> set[str]:
         """All systems with members."""
-        return {*self.codes, *self.tests, *self.unknown}
+        return {*self.codes, *self.tests, *self.unknown, *(one.url for one in self.rules)}
 
     def members(self) -> Iterator[tuple[str, str, str]]:
         """(system, code, display) of all members that can be listed."""
@@ -63,9 +81,9 @@ class Membership:
                 yield system, code, display
 
 
-def expansion_of(facts: Json, systems: Systems, sets: Sets) -> Membership:
+def expansion_of(facts: Json, systems: Systems, sets: Sets, facts_of: FactsOf | None = None) -> Membership:
     """The membership of a value set's facts (`include` and `exclude`, or `members` of an expansion)."""
-    found = Membership()
+    found = Membership(facts_of=facts_of)
     for system, code, display in facts.get("members", ()):
         found.codes.setdefault(system, {})[code] = display
     if _tests(facts, systems) > MOST_TESTS:
@@ -82,7 +100,7 @@ def _tests(facts: Json, systems: Systems) -> int:
     """How many codes the filters of a value set test."""
     parts = [one for word in ("include", "exclude") for one in facts.get(word, ()) if one.get("filters")]
     known = {one["system"]: systems(one["system"]) for one in parts if "system" in one}
-    sizes = {url: 0 if system is None else len(system.concepts) for url, system in known.items()}
+    sizes = {url: len(system.concepts) if isinstance(system, CodeSystem) else 0 for url, system in known.items()}
     return sum(sizes.get(one.get("system", ""), 0) * len(one["filters"]) for one in parts)
 
 
@@ -96,12 +114,14 @@ def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
 
 
 def _from_system(include: Json, systems: Systems) -> Membership:
-    url = include["system"]
+    url, version = include["system"], include.get("version")
     if "broken" in include:
         return Membership(unknown={url}, errors={include["broken"]})
-    system = systems(url)
+    system = systems(f"{url}|{version}" if version else url)
     if "codes" in include:
         return Membership({url: dict(_listed(include["codes"], system))})
+    if isinstance(system, ImportedSystem):
+        return _selected(system, include.get("filters", ()))
     if system is None or not (system.complete or system.concepts):
         test = open_test(url, include.get("filters", ()))
         return Membership(unknown={url}) if test is None else Membership(tests={url: test})
@@ -109,7 +129,8 @@ def _from_system(include: Json, systems: Systems) -> Membership:
         tests = [_filter(system, *one) for one in include.get("filters", ())]
         if None in tests:
             return Membership(unknown={url})
-        chosen = [one for one in system.concepts.values() if all(test(one) for test in tests if test is not None)]
+        grounded = EveryRule(tuple(one for one in tests if one is not None))
+        chosen = [one for one in system.concepts.values() if holds(grounded, one.facts)]
     except PatternError as error:
         return Membership(unknown={url}, errors={f"filter on codes of {url}: {error}"})
     found = Membership({url: {one.code: one.display for one in chosen}})
@@ -121,37 +142,48 @@ def _from_system(include: Json, systems: Systems) -> Membership:
     return found
 
 
-def _listed(rows: list[Any], system: CodeSystem | None) -> Iterator[tuple[str, str]]:
+def _selected(system: ImportedSystem, filters: list[Any]) -> Membership:
+    """The rule of the filters on an imported system."""
+    rules = [rule_of(*one) for one in filters]
+    wrong = [one for one, rule in zip(filters, rules, strict=True) if rule is None or not _has(system, one[0])]
+    if wrong:
+        named = "; ".join(" ".join(one) for one in wrong)
+        return Membership(unknown={system.url}, errors={f"{system.url} does not support the filter {named}"[:500]})
+    try:
+        for one in rules:
+            _check_patterns(one)
+    except PatternError as error:
+        return Membership(unknown={system.url}, errors={f"filter on codes of {system.url}: {error}"})
+    return Membership(rules={system: EveryRule(tuple(one for one in rules if one is not None))})
+
+
+def _has(system: ImportedSystem, name: str) -> bool:
+    return is_implied(name) or name in system.properties
+
+
+def _check_patterns(rule: Rule | None) -> None:
+    for part in parts(rule) if rule is not None else ():
+        if isinstance(part, MatchesPattern):
+            pattern(part.pattern)
+
+
+def _listed(rows: list[Any], system: CodeSystem | ImportedSystem | None) -> Iterator[tuple[str, str]]:
     for row in rows:
         code, display = (row, "") if isinstance(row, str) else row
-        if not display and system is not None and (concept := system.find(code)) is not None:
+        if not display and isinstance(system, CodeSystem) and (concept := system.find(code)) is not None:
             display = concept.display
         yield code, display
 
 
-def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Callable[[Concept], bool] | None:
-    """A filter as a test; None when it is not supported."""
-    if name in ("concept", "code") and operator in ("is-a", "descendent-of", "is-not-a"):
-        below = system.below(value)
-        if operator == "is-not-a":
-            return lambda concept: concept.code not in below and concept.code != value
-        own = operator == "is-a"
-        return lambda concept: concept.code in below or (own and concept.code == value)
-    if operator == "regex" and name in ("code", "concept"):
-        return _by_pattern(system, value)
-    if operator == "=" and name in ("parent", "concept"):
-        return lambda concept: value in concept.parents if name == "parent" else concept.code == value
-    if operator in ("=", "in") and any(name in one.properties for one in system.concepts.values()):
-        wanted = {value} if operator == "=" else {each.strip() for each in value.split(",")}
-        return lambda concept: any(str(each) in wanted for each in concept.properties.get(name, ()))
-    return None
-
-
-def _by_pattern(system: CodeSystem, value: str) -> Callable[[Concept], bool]:
-    """The test that a pattern matches a whole code.  PatternError for a pattern that cannot run on all codes."""
-    compiled = pattern(value)
-    compiled.check_length(sum(map(len, system.concepts)))
-    return lambda concept: compiled.is_all_of(concept.code)
+def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Rule | None:
+    """A filter as a rule on the facts of one concept; None when it is not supported."""
+    rule = rule_of(name, operator, value)
+    if rule is None or not (is_implied(name) or system.has_property(name)):
+        return None
+    for part in parts(rule):
+        if isinstance(part, MatchesPattern):
+            pattern(part.pattern).check_length(sum(map(len, system.concepts)))
+    return system.grounded(rule)
 
 
 def _add_members(found: Membership, more: Membership) -> None:
@@ -160,6 +192,9 @@ def _add_members(found: Membership, more: Membership) -> None:
     for system, test in more.tests.items():
         earlier = found.tests.get(system)
         found.tests[system] = test if earlier is None else _any_of(earlier, test)
+    for imported, rule in more.rules.items():
+        other = found.rules.get(imported)
+        found.rules[imported] = rule if other is None else AnyRule((other, rule))
     found.unknown |= more.unknown
     found.errors |= more.errors
 
@@ -168,7 +203,16 @@ def _any_of(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str
     return lambda code: a(code) or b(code)
 
 
+def _rule(members: Membership, system: ImportedSystem) -> Rule:
+    """What a membership has of an imported system, as one rule."""
+    listed = Among(frozenset(members.codes.get(system.url, ())))
+    return AnyRule((members.rules[system], listed)) if system in members.rules else listed
+
+
 def _remove_members(found: Membership, less: Membership) -> None:
+    for imported in {*found.rules, *(one for one in less.rules if one.url in found.codes)}:
+        found.rules[imported] = EveryRule((_rule(found, imported), NoRule(_rule(less, imported))))
+        found.codes.pop(imported.url, None)
     for system, codes in found.codes.items():
         for code in [code for code in codes if less.contains(system, code)]:
             del codes[code]
@@ -192,8 +236,13 @@ def _intersection(found: Membership | None, other: Membership) -> Membership:
             dict(other.tests),
             set(other.unknown),
             set(other.errors),
+            dict(other.rules),
+            other.facts_of,
         )
     both = Membership(unknown=set(found.unknown), errors=found.errors | other.errors)
+    for imported in {*found.rules, *other.rules}:
+        both.rules[imported] = EveryRule((_rule(found, imported), _rule(other, imported)))
+        found.codes.pop(imported.url, None)
     for system, code, display in found.members():
         answer = other.contains(system, code)
         if answer:
@@ -236,6 +285,8 @@ def _facts_of_include(include: Json, place: str) -> Json:
     found: Json = {}
     if "system" in include:
         found["system"] = include["system"]
+        if "version" in include:
+            found["version"] = include["version"]
     if "concept" in include:
         found["codes"] = [[one.get("code", ""), one.get("display", "")] for one in include["concept"]]
     if "filter" in include:

@@ -16,6 +16,12 @@ from ipf.ports.threads import RunInThread, run_by_size
 from ipf.rest.http.exchange import resource_body, selection
 
 
+class Parts(tuple[tuple[str, Any], ...]):
+    """The names and values of the parts of a parameter."""
+
+    __slots__ = ()
+
+
 class Arguments:
     """Named values: strings, numbers and booleans unchanged, structures and resources as JSON objects."""
 
@@ -73,6 +79,17 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must be a number from 0", name)
         return int(value)
 
+    def parts(self, name: str) -> list[dict[str, Any]]:
+        """The parts of a repeatable parameter, each by name.  Problem VALUE for a value instead of parts."""
+        values = self._values.get(name, [])
+        if not all(isinstance(value, Parts) for value in values):
+            raise Problem(Category.VALUE, f"{name} must have parts, in Parameters", name)
+        return [dict(value) for value in values]
+
+    def given(self) -> list[tuple[str, Any]]:
+        """Names and values of all parameters that are no structures."""
+        return [(name, one) for name, some in self._values.items() for one in some if not isinstance(one, dict | Parts)]
+
     def boolean(self, name: str) -> bool:
         """A boolean; false when absent."""
         value = self._one(name)
@@ -114,6 +131,9 @@ class Arguments:
 def _value(parameter: Json) -> Any:
     if "resource" in parameter:
         return parameter["resource"]
+    if isinstance(parameter.get("part"), list | tuple):
+        named = [one for one in parameter["part"] if isinstance(one, dict) and isinstance(one.get("name"), str)]
+        return Parts((one["name"], _value(one)) for one in named)
     return next((value for name, value in parameter.items() if name.startswith("value")), None)
 
 

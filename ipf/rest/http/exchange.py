@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qsl
 
 from ipf.errors import Category, Problem
@@ -31,6 +32,15 @@ _MAX_PARAMETERS = 200
 _MAX_SUMMARY_LENGTH = 2000
 VALIDATION = "X-FHIR-Request-Validation"  # as HAPI FHIR names it
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"]*)"|(\d+)')
+
+
+def sent_resource(request: Request) -> Json:
+    """The body as a resource of any type, JSON or XML.  Problem MALFORMED or MEDIA_TYPE."""
+    sent = sent_format(request.headers.get("content-type") or "application/fhir+json")
+    found: Any = _from_xml(request.body) if sent is Format.XML else loads(request.body)
+    if not isinstance(found, dict):
+        raise Problem(Category.MALFORMED, "the body must be one resource")
+    return found
 
 
 def resource_body(request: Request, resource_type: str) -> Json:

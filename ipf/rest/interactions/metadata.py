@@ -5,21 +5,23 @@ Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/sm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.fhir.capability import Route, capability_statement, terminology_capabilities
+from ipf.fhir.capability import Route, capability_statement
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import selection
 from ipf.rest.write.repository import Repository
 
+Statement = Callable[[Request, Repository], Awaitable[Answer]]
 
-async def metadata(request: Request, repository: Repository, routes: Iterable[Route]) -> Answer:
-    """The CapabilityStatement, or with `mode=terminology` the TerminologyCapabilities."""
+
+async def metadata(request: Request, repository: Repository, routes: Iterable[Route], terminology: Statement) -> Answer:
+    """The CapabilityStatement, or with `mode=terminology` what `terminology` answers."""
     mode = "full"
     for name, value in selection(request.query):
         if name != "mode" or value not in ("full", "normative", "terminology"):
@@ -27,7 +29,7 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
         mode = value
     version = repository.software_version
     if mode == "terminology":
-        return Answer(200, dumps(terminology_capabilities(base_url=request.base_url, version=version)))
+        return await terminology(request, repository)
     is_secured, generation = repository.smart is not None, definitions().generation
     topics = await _topics(request, repository)
     return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation, topics))

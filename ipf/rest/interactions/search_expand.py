@@ -17,8 +17,8 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
 from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
-from ipf.ports import Caller, FhirStore, Terminology
-from ipf.ports.predicates import NOTHING, CodeIn, IdIn, ListMember, ReferenceIn, Test
+from ipf.ports import Caller, FhirStore
+from ipf.ports.predicates import NOTHING, CodeIn, Has, IdIn, Linked, ListMember, ReferenceIn, Test
 from ipf.ports.search import Query, Term
 from ipf.rest.write.permission import found_by, if_readable, visible
 from ipf.rest.write.repository import Repository
@@ -39,9 +39,9 @@ async def expanded(query: Query, tenant: str, repository: Repository, caller: Ca
 
 async def _expanded(term: Term, query: Query, tenant: str, repository: Repository, caller: Caller) -> Test:
     replacements: dict[Test, Test] = {}
-    for test in _set_tests(term.test):
+    for test, types in _set_tests(term.test, query.resource_type).items():
         if isinstance(test, CodeIn):
-            replacements[test] = await _code_test(test, term.name, tenant, repository.terminology)
+            replacements[test] = await _code_test(test, term.name, types, tenant, repository)
         elif isinstance(test, ReferenceIn):
             replacements[test] = await _hierarchy_test(test, term.name, tenant, repository, caller)
         elif isinstance(test, ListMember):
@@ -49,21 +49,31 @@ async def _expanded(term: Term, query: Query, tenant: str, repository: Repositor
     return rewritten(term.test, lambda one: replacements.get(one, one))
 
 
-def _set_tests(test: Test) -> list[Test]:
+def _set_tests(test: Test, resource_type: str) -> dict[Test, set[str]]:
+    """The tests on sets in a test, each with the types of the resources that it is put to."""
     if isinstance(test, CodeIn | ReferenceIn | ListMember):
-        return [test]
-    return [found for one in inner(test) for found in _set_tests(one)]
+        return {test: {resource_type}}
+    found: dict[Test, set[str]] = {}
+    other = test.resource_type if isinstance(test, Linked | Has) else resource_type
+    for one in inner(test):
+        for each, types in _set_tests(one, other).items():
+            found.setdefault(each, set()).update(types)
+    return found
 
 
-async def _code_test(test: CodeIn, name: str, tenant: str, terminology: Terminology | None) -> Test:
+async def _code_test(test: CodeIn, name: str, types: set[str], tenant: str, repository: Repository) -> Test:
+    terminology = repository.terminology
     if terminology is None:
         text = f"search parameter {name}: this server has no terminology service for value sets"
         raise Problem(Category.NOT_SUPPORTED, text, name)
-    if test.relation == "in":
-        pairs = await terminology.expand(tenant, test.value)
-    else:
-        system, _, code = test.value.rpartition("|")
-        pairs = frozenset((system, one) for one in await terminology.related(tenant, system, code, test.relation))
+    pairs: set[tuple[str, str]] = set()
+    for resource_type in sorted(types):
+        if test.relation == "in":
+            pairs |= await terminology.expand(tenant, test.value, resource_type, test.codes)
+        else:
+            system, _, code = test.value.rpartition("|")
+            related = await terminology.related(tenant, system, code, test.relation, resource_type, test.codes)
+            pairs |= {(system, one) for one in related}
     if len(pairs) > _MAX_CODES:
         text = f"search parameter {name}: the value set has more than {_MAX_CODES} codes"
         raise Problem(Category.COSTLY, text, name)

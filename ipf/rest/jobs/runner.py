@@ -76,7 +76,7 @@ class JobRunner:
         try:
             await refresh_access(job.tenant)
             if repository.conformance is not None:
-                await repository.conformance.prepare(job.tenant)
+                await repository.conformance.prepare(request)
             return await self._kinds[job.kind](job, request, repository)
         except StoreUnreachable:
             raise

@@ -8,15 +8,13 @@ invalid request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.terminology.codings import coded_in
 from ipf.fhir.validation import Finding, outcome
-from ipf.fhir.xml.writer import from_xml
 from ipf.ports import Answer, Json, Request
-from ipf.rest.http.exchange import selection
-from ipf.rest.http.formats import Format, sent_format
+from ipf.rest.http.exchange import selection, sent_resource
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.permission import if_readable
 from ipf.rest.write.repository import Repository
@@ -34,6 +32,7 @@ async def validate(request: Request, repository: Repository) -> Answer:
         return Answer(200, dumps(outcome(await _check_deletion(request, repository, resource_type, id))))
     checked = await _stored(request, repository, resource_type, id) if resource is None else resource
     known = await conformance.definitions_of(request.tenant)
+    await conformance.recall(known.terminology, coded_in(checked))
 
     def validated() -> Answer:
         findings = known.validator.validate(checked, profiles)
@@ -55,7 +54,7 @@ def _arguments(request: Request, resource_type: str) -> tuple[Json | None, str |
     pairs = list(selection(request.query))
     resource: Json | None = None
     if request.method == "POST" and request.body:
-        sent = body(request)
+        sent = sent_resource(request)
         if sent.get("resourceType") == "Parameters" and not _is_resource_to_validate(sent, resource_type):
             resource, parameter_pairs = _unpack(sent)
             pairs += parameter_pairs
@@ -68,15 +67,6 @@ def _arguments(request: Request, resource_type: str) -> tuple[Json | None, str |
     if len(modes) > 1 or not modes <= _MODES:
         raise Problem(Category.VALUE, f"mode must be one of {', '.join(sorted(_MODES))}", "mode")
     return resource, next(iter(modes), None), [value for name, value in pairs if name == "profile"]
-
-
-def body(request: Request) -> Json:
-    """The body as a resource, JSON or XML.  Problem MALFORMED or MEDIA_TYPE."""
-    sent = sent_format(request.headers.get("content-type") or "application/fhir+json")
-    found: Any = from_xml(request.body) if sent is Format.XML else loads(request.body)
-    if not isinstance(found, dict):
-        raise Problem(Category.MALFORMED, "the body must be one resource")
-    return found
 
 
 def _is_resource_to_validate(sent: Json, resource_type: str) -> bool:

@@ -9,7 +9,7 @@ Contract: `SUBSCRIPTION_SERVICE_VALIDATION_MODE` off | warn | enforce (interface
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,10 +25,13 @@ from ipf.fhir.search.match import matches
 from ipf.fhir.search.predicate import parameters_that_need_store, query_needs_resource
 from ipf.fhir.search.query import parse_query
 from ipf.fhir.terminology import Terminology
+from ipf.fhir.terminology.codings import Coded, coded_in
 from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
 from ipf.ports.search import Query
-from ipf.ports.threads import RunInThread, run_inline
+from ipf.ports.terminology import CodeSystems, Facts, ImportedSystem
+from ipf.ports.threads import RunInThread, run_by_size, run_inline
+from ipf.rest.http.exchange import sent_resource
 
 if TYPE_CHECKING:
     from ipf.fhir.validation.validator import Validator
@@ -72,8 +75,11 @@ class Conformance:
         clock: Clock,
         mode: str = OFF,
         run_in_thread: RunInThread = run_inline,
+        systems: CodeSystems | None = None,
     ) -> None:
         self.mode = mode
+        self.systems = systems
+        self._imported: tuple[ImportedSystem, ...] = ()
         self._run_in_thread = run_in_thread
         self._load_packages = load_packages
         self._store = store
@@ -98,11 +104,24 @@ class Conformance:
             self._catalog = Catalog(self.packages, Structures(self._in_packages))
         return self._catalog
 
+    async def current_definitions_of(self, tenant: str) -> Definitions:
+        """As `definitions_of`, with the code systems that are imported now."""
+        await self._load_imported()
+        return await self.definitions_of(tenant)
+
+    async def _load_imported(self) -> None:
+        if self.systems is None or (found := tuple(await self.systems.imported())) == self._imported:
+            return
+        self._imported, self._shared = found, None
+        self._cache.clear()
+
     async def definitions_of(self, tenant: str) -> Definitions:
         """The current definitions of a tenant; checks for changes in the store."""
         cached, now = self._cache.get(tenant), self._clock()
         if cached is not None and now - cached.checked_at < timedelta(seconds=REFRESH_SECONDS):
             return cached.definitions
+        await self._load_imported()
+        cached = self._cache.get(tenant)
         state = await self._state(tenant)
         if cached is None or cached.state != state:
             stored = await self._stored(tenant, state)
@@ -117,10 +136,24 @@ class Conformance:
             self._shared = self._make({})
         return self._shared
 
-    async def prepare(self, tenant: str) -> None:
-        """Before a write: load the definitions for `check` and `warnings`."""
-        if self.mode != OFF:
-            await self.definitions_of(tenant)
+    async def prepare(self, request: Request) -> None:
+        """Before a write: load the definitions for `check` and `warnings`, and the codes of its body."""
+        if self.mode == OFF:
+            return
+        known = (await self.definitions_of(request.tenant)).terminology
+        if known.imported_systems:
+            await self.recall(known, await run_by_size(len(request.body), self._run_in_thread, lambda: _codes(request)))
+
+    async def recall(self, terminology: Terminology, codes: Iterable[Coded]) -> None:
+        """Look up what imported systems have of these codes; the system may be a canonical with version."""
+        wanted: dict[ImportedSystem, set[str]] = {}
+        for system, code in codes:
+            imported = terminology.imported(system)
+            if imported is not None and terminology.lacks(imported, code):
+                wanted.setdefault(imported, set()).add(code)
+        for imported, asked in wanted.items():
+            if self.systems is not None:
+                terminology.remember(imported, sorted(asked), await _facts(self.systems, imported, asked))
 
     def note_write(self, request: Request) -> None:
         """After a write that may have changed definitions: check for changes on next use."""
@@ -216,7 +249,8 @@ class Conformance:
 
         from ipf.fhir.validation.validator import Validator  # imported on first use: it is large
 
-        terminology = Terminology(term)
+        supplements = [one for (kind, _), one in stored.items() if kind == "CodeSystem" and "supplements" in one]
+        terminology = Terminology(term, self._imported, supplements)
         questionnaire = partial(term, "Questionnaire")
         return Definitions(Validator(Structures(structure), terminology, questionnaire), terminology, stored)
 
@@ -252,6 +286,25 @@ def _by_canonical(versions: Sequence[Version]) -> dict[tuple[str, str], Json]:
     """The resources of these versions that have a canonical URL."""
     resources = ((one.resource_type, loads(one.body)) for one in versions)
     return {(kind, one["url"]): one for kind, one in resources if isinstance(one.get("url"), str)}
+
+
+def _codes(request: Request) -> set[Coded]:
+    """The codes of the resource in a body; none of a body that is no resource."""
+    if not request.body:
+        return set()
+    try:
+        return set(coded_in(sent_resource(request)))
+    except Problem:
+        return set()
+
+
+async def _facts(systems: CodeSystems, imported: ImportedSystem, codes: set[str]) -> dict[str, Facts]:
+    """The facts of these codes, by the code as it was asked for."""
+    if imported.is_case_sensitive:
+        return dict(await systems.facts(imported, codes))
+    found = await systems.facts(imported, {form for code in codes for form in (code, code.upper(), code.lower())})
+    named = {code: found.get(code) or found.get(code.upper()) or found.get(code.lower()) for code in codes}
+    return {code: facts for code, facts in named.items() if facts is not None}
 
 
 _BULK = ("snapshot", "differential", "concept", "compose")

@@ -65,6 +65,8 @@ _OPERATIONS = {
     "$expand": "r",
     "$lookup": "r",
     "$validate-code": "r",
+    "$subsumes": "r",
+    "$find-matches": "r",
     "$translate": "r",
     "$transform": "r",
     "$status": "r",
@@ -121,6 +123,8 @@ def _required_rights(shape: str, request: Request) -> tuple[str, str]:
     path, method = request.path, "GET" if request.method == "HEAD" else request.method
     if shape == "$reindex":
         return "SearchParameter", "r" if method == "GET" else "u"
+    if shape == "$closure":
+        return "CodeSystem", "r"
     if shape in ("[type]/[id]/[type]", "[type]/[id]/[type]/_search"):
         return (path[0], "r") if path[2] == "*" else (path[2], "s")
     last = shape.rpartition("/")[2]

@@ -33,6 +33,7 @@ from ipf.ports.exports import Exports
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
 from ipf.ports.jobs import Jobs
+from ipf.ports.terminology import ClosureTables
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh
@@ -57,11 +58,11 @@ class Repository:
     """The parts of the FHIR server.  `page_size`, `max_page_size`: default and maximum size of a page.
 
     `max_bundle_entries`: a larger transaction or batch is refused with 413.  `terminology`: value sets; None = searches
-    with `:in` are refused.  `reindex`: reindex jobs.  `smart`: the SMART configuration when authentication is on, else
-    None.  `exports`: bulk export; its jobs are kept for `export_hours`.  `jobs`: work after the
-    answer, kept as long; None = requests are performed at once.  `deident`: of exports; None = not supported, without a
-    key.  `conformance`: profiles, validation and terminology; None = not supported.  `integrity`: the reference check;
-    None = off.  `referrers`: for
+    with `:in` are refused.  `closures`: closure tables; None = not supported.  `reindex`: reindex jobs.  `smart`: the
+    SMART configuration when authentication is on, else None.  `exports`: bulk export; its jobs are kept for
+    `export_hours`.  `jobs`: work after the answer, kept as long; None = requests are performed at once.  `deident`: of
+    exports; None = not supported, without a key.  `conformance`: profiles, validation and terminology; None = not
+    supported.  `integrity`: the reference check; None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
     planning of large Bundles.  `fetch`, `import_policy`: of the inputs of imports; None = there are only
@@ -81,6 +82,7 @@ class Repository:
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
+    closures: ClosureTables | None = None
     reindex: ReindexQueue | None = None
     smart: Callable[[], Awaitable[Json]] | None = None
     exports: Exports | None = None

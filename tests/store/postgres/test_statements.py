@@ -69,12 +69,11 @@ class StatementsTest(TestCase):
 
     async def test_fhir(self) -> None:
         """The FHIR store's and the delivery queue's statements."""
-        await self._check("fhir", (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS))
+        await self._check("fhir", postgres.STATEMENTS["fhir"])
 
     async def test_fhir_with_tenants(self) -> None:
         """The same behind the policies of row-level security."""
-        statements = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, SET_TENANT, TENANT_NUMBER)
-        await self._check("fhir", statements, tenants=True)
+        await self._check("fhir", (*postgres.STATEMENTS["fhir"], SET_TENANT, TENANT_NUMBER), tenants=True)
 
     async def test_one_version_is_found_from_its_resource(self) -> None:
         """By rid and number together, not among all of the rid, also where few resources have many versions.

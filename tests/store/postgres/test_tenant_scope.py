@@ -68,6 +68,7 @@ USE_NO_TENANT = {
     "resources/exports": "a tenant is created with its first job, in front of its prologue",
     "resources/jobs": "the same",
     "resources/resources": "a transaction whose strings each set a tenant",
+    "terminology/systems": "code systems of the installation, which have no tenant",
 }
 # Modules that work on the inbox database, which has no row-level security.
 INBOX = {

@@ -7,7 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
-from ipf.rest.operations.terminology import TenantTerminology
+from ipf.rest.terminology.searches import TenantTerminology
 from ipf.rest.write.conformance import Conformance
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 
@@ -183,6 +183,16 @@ class TerminologySuite(Suite):
             (f"CodeSystem/$lookup?system={GENDER}", 400),
         ):
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
+
+    async def test_units(self) -> None:
+        """A unit has its name; another text is refused with the unit that was meant."""
+        validated(self.world)
+        answer = await self.world.send("GET", "CodeSystem/$lookup?system=http://unitsofmeasure.org&code=mm[Hg]")
+        self.assertEqual(answer.status, 200)
+        self.assertIn("mercury", said(answer)["display"])
+        answer = await self.world.send("GET", "CodeSystem/$lookup?system=http://unitsofmeasure.org&code=mmHg")
+        self.assertEqual(answer.status, 404)
+        self.assertIn("mm[Hg]", loads(answer.body)["issue"][0]["diagnostics"])
 
     async def test_translate(self) -> None:
         validated(self.world)

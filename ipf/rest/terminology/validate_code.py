@@ -1,0 +1,168 @@
+"""ValueSet/$validate-code and CodeSystem/$validate-code.
+
+Sources: https://hl7.org/fhir/R4/valueset-operation-validate-code.html,
+https://hl7.org/fhir/R4/codesystem-operation-validate-code.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps
+from ipf.fhir.terminology import Terminology
+from ipf.fhir.terminology.valueset import Membership
+from ipf.ports import Answer, Json, Request
+from ipf.ports.terminology import Facts, ImportedSystem
+from ipf.rest.http.arguments import Arguments, parameters_of
+from ipf.rest.operations.validate import conformance_of
+from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall
+from ipf.rest.terminology.designations import designations_of, display_in
+from ipf.rest.terminology.grounding import with_relatives
+from ipf.rest.terminology.value_sets import unusable, value_set_of
+from ipf.rest.write.conformance import Conformance, Definitions
+from ipf.rest.write.repository import Repository
+
+PARAMETERS = (
+    "url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem",
+    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """The codes of a request, and whether each is in `where`; None: it cannot be told."""
+
+    codings: list[Json]
+    found: list[bool | None]
+    where: str
+
+    @property
+    def named(self) -> str:
+        """The codes, for a message."""
+        return ", ".join(f"{one.get('system', '')}|{one['code']}" for one in self.codings)[:300]
+
+
+async def validate_code(request: Request, repository: Repository) -> Answer:
+    """ValueSet/$validate-code and CodeSystem/$validate-code: Parameters with the result."""
+    known = await definitions(request, repository, "ValueSet", "CodeSystem")
+    arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    resource = await by_id(request, repository, request.path[0])
+    conformance, terminology = conformance_of(repository), known.terminology
+    if request.path[0] == "CodeSystem":
+        case = await _in_system(resource, conformance, terminology, arguments)
+    else:
+        case = await _in_set(resource, conformance, known, arguments, repository)
+    return await _result(case, conformance, terminology, arguments)
+
+
+async def _in_system(
+    resource: Json | None, conformance: Conformance, terminology: Terminology, arguments: Arguments
+) -> _Case:
+    sent = arguments.structure("codeSystem", "CodeSystem")
+    if sent is not None:
+        raise Problem(Category.NOT_SUPPORTED, "store the code system, or name its url", "codeSystem")
+    system = str(resource.get("url", "")) if resource else arguments.text("url")
+    codings, version = codings_of(arguments, system), arguments.text("version")
+    await recall(conformance, terminology, codings, version)
+    for one in codings:
+        _check_version(terminology, one.get("system") or "", one.get("version") or version)
+    found = [
+        terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
+        for one in codings
+    ]
+    return _Case(codings, found, str(system))
+
+
+def _check_version(terminology: Terminology, system: str, version: str | None) -> None:
+    """Problem INVALID when a version is asked for that is not there."""
+    if version and terminology.source(canonical(system, version)) is None and terminology.source(system) is not None:
+        raise Problem(Category.INVALID, not_loaded(terminology, system, version).text, "version")
+
+
+async def _in_set(
+    resource: Json | None,
+    conformance: Conformance,
+    known: Definitions,
+    arguments: Arguments,
+    repository: Repository,
+) -> _Case:
+    terminology = known.terminology
+    value_set, members = await repository.run_in_thread(
+        lambda: value_set_of(resource, conformance, known, terminology, arguments)
+    )
+    url = str(value_set.get("url", "the value set"))
+    if members is None:
+        raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
+    codings = codings_of(arguments)
+    await _recall_members(conformance, terminology, members, codings)
+    await _ground(conformance, members)
+    found = await repository.run_in_thread(
+        lambda: [members.contains(one.get("system"), one["code"]) for one in codings]
+    )
+    if None in found and True not in found and members.errors:
+        raise unusable(members, url)
+    return _Case(codings, found, url)
+
+
+async def _recall_members(
+    conformance: Conformance, terminology: Terminology, members: Membership, codings: list[Json]
+) -> None:
+    """Look up the codes in the imported systems of a value set, and in those of the codes."""
+    pairs = [
+        (canonical(system.url, system.version), one["code"])
+        for system in members.rules
+        for one in codings
+        if one.get("system") in (None, system.url)
+    ]
+    pairs += [(one["system"], one["code"]) for one in codings if one.get("system")]
+    await conformance.recall(terminology, pairs)
+
+
+async def _ground(conformance: Conformance, members: Membership) -> None:
+    """Answer the parts of rules that the facts of one concept do not: what is above another concept."""
+    if conformance.systems is not None:
+        for system, rule in list(members.rules.items()):
+            members.rules[system] = await with_relatives(rule, system, conformance.systems)
+
+
+async def _result(case: _Case, conformance: Conformance, terminology: Terminology, arguments: Arguments) -> Answer:
+    """Parameters with the result; 422 when the code system is not loaded."""
+    if True not in case.found and None in case.found:
+        text = f"{case.named} cannot be validated against {case.where[:200]}: it is not loaded"
+        raise Problem(Category.INVALID, text)
+    result = True in case.found
+    message = None if result else f"{case.named} is not in {case.where[:200]}"
+    right = case.codings[case.found.index(True)] if result else case.codings[0]
+    system, code = right.get("system") or "", right["code"]
+    proper = terminology.display(canonical(system, right.get("version")), code)
+    wanted, language = arguments.text("display") or right.get("display"), arguments.text("displayLanguage")
+    if result and arguments.text("abstract") == "false" and _is_abstract(terminology, system, code):
+        result, message = False, f"{case.named} is abstract: it only groups others"
+    if proper and (language or (wanted and wanted.casefold() != proper.casefold())):
+        found = await designations_of(terminology, conformance.systems, [(system, code)])
+        designations = found.get((system, code), [])
+        right_ones = {proper.casefold(), *(str(one.get("value", "")).casefold() for one in designations)}
+        proper = display_in(language, designations) or proper
+        if result and wanted and wanted.casefold() not in right_ones:
+            result, message = False, f"the display of {case.named} is '{proper}'"
+    return Answer(
+        200,
+        dumps(
+            parameters_of(
+                {"name": "result", "valueBoolean": result},
+                {"name": "message", "valueString": message} if message else None,
+                {"name": "display", "valueString": proper} if proper else None,
+            )
+        ),
+    )
+
+
+def _is_abstract(terminology: Terminology, system: str, code: str) -> bool:
+    imported = terminology.imported(system)
+    if isinstance(imported, ImportedSystem):
+        facts = terminology.facts_of(imported, code)
+        return isinstance(facts, Facts) and facts.is_abstract
+    known = terminology.system(system)
+    concept = known.find(code) if known is not None else None
+    return concept is not None and not concept.selectable

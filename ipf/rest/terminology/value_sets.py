@@ -1,0 +1,48 @@
+"""The value set that a request means, and its members."""
+
+from __future__ import annotations
+
+from ipf.errors import Category, Problem
+from ipf.fhir.terminology import Terminology
+from ipf.fhir.terminology.valueset import Membership, facts_of
+from ipf.ports import Json
+from ipf.rest.http.arguments import Arguments
+from ipf.rest.write.conformance import Conformance, Definitions
+
+
+def value_set_of(
+    resource: Json | None,
+    conformance: Conformance,
+    definitions: Definitions,
+    terminology: Terminology,
+    arguments: Arguments,
+) -> tuple[Json, Membership | None]:
+    """The value set from the request, by id (`resource`), or by url, and its members; None when it is not loaded."""
+    resource = arguments.structure("valueSet", "ValueSet") or resource
+    if resource is not None:
+        return resource, terminology.expansion(facts_of(resource))
+    url = arguments.required("url")
+    version = arguments.text("valueSetVersion")
+    members = terminology.members(f"{url}|{version}" if version else url)
+    found = definitions.stored.get(("ValueSet", url)) or conformance.catalog.by_url("ValueSet", url)
+    return found or {"resourceType": "ValueSet", "url": url, "status": "unknown"}, members
+
+
+def enumerable(members: Membership | None, url: str) -> Membership:
+    """A membership that can be enumerated; Problem with the reason when it cannot."""
+    if members is None:
+        raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
+    if members.errors:
+        raise unusable(members, url)
+    open_ends = sorted({*members.unknown, *(set(members.tests) - set(members.codes))})
+    if open_ends:
+        named = ", ".join(one or "another value set" for one in open_ends)
+        text = f"the value set {url[:200]} cannot be expanded; not loaded: {named[:300]}"
+        raise Problem(Category.NOT_SUPPORTED, text)
+    return members
+
+
+def unusable(members: Membership, url: str) -> Problem:
+    """What is wrong with a value set: its place and the rule."""
+    text = f"the value set {url[:200] or 'of the request'} cannot be listed: {'; '.join(sorted(members.errors))[:600]}"
+    return Problem(Category.VALUE, text)
