@@ -55,6 +55,7 @@ _TOPIC = f"{_GUIDE}/StructureDefinition/capabilitystatement-subscriptiontopic-ca
 _OPERATIONS: dict[str, dict[str, str]] = {
     "validate": {"*": f"{_CORE}Resource-validate"},
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
+    "document": {"Composition": f"{_CORE}Composition-document"},
     "docref": {"DocumentReference": f"{_US_CORE}/OperationDefinition/docref"},
     "graphql": {"": f"{_CORE}Resource-graphql", "*": f"{_CORE}Resource-graphql"},
     "meta": {"": f"{_CORE}Resource-meta", "*": f"{_CORE}Resource-meta"},

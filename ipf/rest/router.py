@@ -18,6 +18,7 @@ from ipf.fhir.model.redaction import redact_body
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Handler, Identify, Request
 from ipf.rest.documents.docref import docref
+from ipf.rest.documents.document import document
 from ipf.rest.http.binary import binary_content
 from ipf.rest.http.break_glass import with_break_glass
 from ipf.rest.http.exchange import Observe, with_posted_parameters
@@ -125,6 +126,8 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/_history/[vid]": {"GET": vread},
     "[type]/$merge": {"POST": merge},
     "[type]/[id]/$unmerge": {"POST": unmerge},
+    "[type]/$document": {"GET": document, "POST": document},
+    "[type]/[id]/$document": {"GET": document, "POST": document},
     "[type]/$docref": {"GET": docref, "POST": docref},
     "[type]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$status": {"GET": status, "POST": status},

@@ -10,7 +10,7 @@ Source: https://github.com/smart-on-fhir/bulk-import/blob/master/import-manifest
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ipf.errors import Category, Problem, StoreUnreachable
@@ -94,13 +94,19 @@ class _Lines:
         """A line, or the input as a whole, is not stored."""
         self.failed += 1
         if len(self.errors) < _MAX_ERRORS:
-            named = problem if number is None else problem.inside(f"line {number}")
-            self.errors.append(dumps(operation_outcome(named)) + b"\n")
+            self.errors.append(dumps(operation_outcome(problem if number is None else _at(problem, number))) + b"\n")
 
     @property
     def file(self) -> JobFile | None:
         """The errors; None when there are none."""
         return JobFile(self.input["url"], len(self.errors), b"".join(self.errors)) if self.errors else None
+
+
+def _at(problem: Problem, number: int) -> Problem:
+    """The same failure, with the number of its line."""
+    line = f"line {number}"
+    issues = tuple(replace(one, place=f"{line}: {one.place}" if one.place else line) for one in problem.issues)
+    return Problem(problem.category, problem.text, line, issues=issues)
 
 
 async def _store(job: Job, number: int, one: Input, content: bytes, request: Request, repository: Repository) -> _Lines:

@@ -100,7 +100,7 @@ class ImportSuite(Suite):
         manifest = await self.run_job({"input": [{"type": "Patient", "url": PATIENTS}]})
         self.assertEqual(manifest["output"][0]["count"], 2)
         places = sorted(await self.errors(manifest))
-        self.assertEqual([place.split(".")[0] for place in places], [f"line {n}" for n in (2, 3, 4, 6, 7, 8)])
+        self.assertEqual([place.split(":")[0] for place in places], [f"line {n}" for n in (2, 3, 4, 6, 7, 8)])
         self.assertEqual(len(await self.world.versions("Patient/p5")), 1)
 
     async def test_an_input_that_cannot_be_read(self) -> None:

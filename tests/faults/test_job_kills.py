@@ -1,0 +1,122 @@
+"""kill -9 of the service while jobs run: what was accepted is done, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import random
+import shutil
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.event_loop import run
+from tests.faults.scenario import scratch
+from tests.service_process import ServiceProcess
+from tests.waiting import PATIENCE
+
+LINES = 2000
+BUNDLES = 20
+KILLS = 3
+
+
+class JobKillTests(TestCase):
+    def test_bundles_and_an_import(self) -> None:
+        run(self._kills(), seconds=600)
+
+    async def _kills(self) -> None:
+        folder, chance = scratch(), random.Random(7)
+        files = ThreadingHTTPServer(("127.0.0.1", 0), _Patients)
+        Thread(target=files.serve_forever, daemon=True).start()
+        service = ServiceProcess(folder / "service", IPF_IMPORT_ALLOW="127.0.0.1",
+                                 SUBSCRIPTION_SERVICE_CHANNEL_SECURITY="permissive")  # fmt: skip
+        try:
+            service.start()
+            service.wait_ready()
+            url = f"http://127.0.0.1:{files.server_port}/Patient.ndjson"
+            status = [self._begin(service, "/fhir/$import", {"input": [{"type": "Patient", "url": url}]})]
+            status += [self._begin(service, "/fhir", _bundle(number)) for number in range(BUNDLES)]
+            for _ in range(KILLS):
+                await asyncio.sleep(chance.uniform(0.2, 1.0))
+                service.kill()
+                service.start()
+                await asyncio.to_thread(service.wait_ready)
+            answers = [await self._end(service, one) for one in status]
+            self._check(service, answers)
+        finally:
+            files.shutdown()
+            files.server_close()
+            service.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _begin(self, service: ServiceProcess, path: str, body: Any) -> str:
+        """The path of the status of an accepted job."""
+        status, headers = _post(service, path, body)
+        self.assertEqual(status, 202)
+        return str(headers["Content-Location"].partition(f":{service.http_port}")[2])
+
+    async def _end(self, service: ServiceProcess, path: str) -> Any:
+        async with asyncio.timeout(3 * PATIENCE):
+            while True:
+                status, body = await asyncio.to_thread(partial(service.get, path))
+                if status == 200:
+                    return body
+                self.assertEqual(status, 202, body)
+                await asyncio.sleep(0.1)
+
+    def _check(self, service: ServiceProcess, answers: list[Any]) -> None:
+        imported, *bundles = answers
+        self.assertEqual((imported["output"][0]["count"], imported["error"]), (LINES, []))
+        for number, answer in enumerate(bundles):
+            entry = answer["entry"][0]
+            self.assertEqual(entry["response"]["status"], "200 OK")
+            found = service.get(f"/fhir/Patient?identifier=urn:made%7C{number}")[1]
+            self.assertEqual(found["total"], 1, number)
+            location = entry["resource"]["entry"][0]["response"]["location"]
+            self.assertIn(f"Patient/{found['entry'][0]['resource']['id']}/_history/1", location)
+        found = service.get("/fhir/Patient?identifier=urn:imported%7C&_summary=count")[1]
+        self.assertEqual(found["total"], LINES)
+        last = service.get(f"/fhir/Patient/i{LINES - 1}/_history")[1]
+        self.assertEqual(last["total"], 1)
+
+
+def _post(service: ServiceProcess, path: str, body: Any) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=PATIENCE)
+    headers = {"Content-Type": "application/fhir+json", "Prefer": "respond-async"}
+    connection.request("POST", path, json.dumps(body), headers)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    return response.status, response.headers
+
+
+def _bundle(number: int) -> Any:
+    """A transaction that creates a Patient, odd numbers as a batch."""
+    kind = "batch" if number % 2 else "transaction"
+    created = {"resourceType": "Patient", "identifier": [{"system": "urn:made", "value": str(number)}]}
+    return {"resourceType": "Bundle", "type": kind,
+            "entry": [{"request": {"method": "POST", "url": "Patient"}, "resource": created}]}  # fmt: skip
+
+
+class _Patients(BaseHTTPRequestHandler):
+    """One file."""
+
+    def do_GET(self) -> None:
+        """http.server: a request."""
+        lines = (
+            {"resourceType": "Patient", "id": f"i{n}", "identifier": [{"system": "urn:imported", "value": str(n)}]}
+            for n in range(LINES)
+        )
+        body = "".join(json.dumps(one) + "\n" for one in lines).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/fhir+ndjson")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """http.server: nothing is logged."""
