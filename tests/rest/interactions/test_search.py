@@ -111,6 +111,23 @@ class SearchSuite(Suite):
             self.assertEqual(sorted(entries(answer, "include")), sorted(expected.split()), url)
             self.assertEqual(loads(answer.body)["total"], len(entries(answer)), url)
 
+    async def test_absolute_references_to_this_server(self) -> None:
+        """The URL of a resource of this server finds relative and absolute references to it."""
+        await self.fill()
+        await self.world.send("PUT", "Encounter/abs", {
+            "resourceType": "Encounter", "id": "abs", "status": "planned", "class": {"code": "AMB"},
+            "subject": {"reference": f"{BASE}/Patient/ann"},
+        })  # fmt: skip
+        for url, expected in (
+            (f"Observation?_id=bp&subject={BASE}/Patient/ann", ["Observation/bp"]),
+            (f"Observation?_id=bp&subject:Patient={BASE}/Patient/ann,Patient/x", ["Observation/bp"]),
+            (f"Observation?_id=bp&subject={BASE}/Patient/nobody", []),
+            (f"Observation?_id=bp&subject={BASE}/", []),
+            (f"Encounter?_id=abs&subject={BASE}/Patient/ann", ["Encounter/abs"]),
+            ("Observation?_id=bp&subject=http://elsewhere/Patient/ann", []),
+        ):
+            self.assertEqual(entries(await self.world.send("GET", url)), expected, url)
+
     async def test_system(self) -> None:
         """Over all types, or those named, page by page, in order."""
         await self.fill()
