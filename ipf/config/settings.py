@@ -237,6 +237,9 @@ class Settings(
     search_handling: str = variable(
         "IPF_FHIR_SEARCH_HANDLING", one_of("lenient", "strict"), "lenient", "what to do with unknown search parameters"
     )
+    conditional_delete: str = variable(
+        "IPF_FHIR_CONDITIONAL_DELETE", one_of("single", "multiple"), "single", "what a conditional delete may delete"
+    )
     full_text: bool = variable("IPF_FHIR_FULL_TEXT", boolean, False, "index words of resources for _text and _content")
     referential_integrity: bool = variable(
         "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse missing targets and deletion of referenced resources"

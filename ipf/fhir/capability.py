@@ -103,6 +103,7 @@ def capability_statement(
     version: str,
     is_secured: bool = False,
     topics: Collection[str] = (),
+    deletes_many: bool = False,
 ) -> Json:
     """The statement of the server at `base_url`, software version `version`, that has these routes and topics."""
     operations = {shape.rpartition("$")[2] for shape, _ in routes if "$" in shape}
@@ -115,6 +116,8 @@ def capability_statement(
         ],
     }
     for stated in rest["resource"]:
+        if deletes_many and stated["conditionalDelete"] == "single":
+            stated["conditionalDelete"] = "multiple"
         if stated["type"] == "Subscription" and topics:
             stated["extension"] = [{"url": _TOPIC, "valueCanonical": topic} for topic in topics]
     operation = list(_operations("", operations))

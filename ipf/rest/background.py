@@ -10,6 +10,7 @@ from ipf.ports.jobs import Job
 from ipf.rest.http.exchange import Observe
 from ipf.rest.http.outcome import refuse
 from ipf.rest.imports.bulk_import import IMPORT, import_step
+from ipf.rest.interactions.delete_many import DELETE_MANY, delete_step
 from ipf.rest.jobs.jobs import Kind, Step
 from ipf.rest.jobs.runner import JobRunner, answered
 from ipf.rest.router import REQUEST, perform_entry, redacted
@@ -28,7 +29,7 @@ async def perform_request(job: Job, request: Request, repository: Repository) ->
     return answered(job, answer)
 
 
-KINDS: dict[str, Kind] = {REQUEST: perform_request, IMPORT: import_step}
+KINDS: dict[str, Kind] = {DELETE_MANY: delete_step, REQUEST: perform_request, IMPORT: import_step}
 
 
 def job_runner(

@@ -169,6 +169,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     ("a:1 b", "expected host names such as ehr.example.org, without a port", ("IPF_HOSTS",)),
     ("maybe", "expected origins such as https://app.example.org, without a path", ("IPF_HTTP_CORS_ORIGINS",)),
     ("maybe", "expected one of lenient, strict", ("IPF_FHIR_SEARCH_HANDLING",)),
+    ("maybe", "expected one of single, multiple", ("IPF_FHIR_CONDITIONAL_DELETE",)),
     ("maybe", "expected a number from 0.1 to 2147483647 hours", ("IPF_EXPORT_RETENTION_HOURS",)),
     ("maybe", "expected one of auto, json, human", ("IPF_LOG_FORMAT",)),
     (

@@ -58,6 +58,7 @@ class World:
     memory_jobs: MemoryJobs | None = None
     fetch: Fetch | None = None
     export_hours: float = 24.0
+    deletes_many: bool = False
     deident: Deidentification | None = None
     integrity: bool = False
     terminology: Terminology | None = None
@@ -113,6 +114,7 @@ class World:
             reindex=self.reindex,
             exports=self.exports,
             jobs=self.jobs,
+            deletes_many=self.deletes_many,
             fetch=self.fetch,
             export_hours=self.export_hours,
             deident=self.deident,

@@ -148,6 +148,7 @@ def open_repository(
         conformance=conformance,
         terminology=TenantTerminology(conformance, run_in_thread),
         closures=PostgresClosureTables(stores.fhir_database),
+        deletes_many=settings.conditional_delete == "multiple",
         strict_search=settings.search_handling == "strict",
         max_bundle_entries=settings.max_bundle_entries,
         vault=Vault(settings.secret_key),

@@ -6,6 +6,7 @@ from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.rest.http.exchange import applied, condition, if_match, preference, version_headers
 from ipf.rest.http.outcome import success
+from ipf.rest.interactions.delete_many import delete_many
 from ipf.rest.interactions.write_response import describe
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, unit_for
@@ -19,7 +20,9 @@ async def delete(request: Request, repository: Repository) -> Answer:
 
 
 async def conditional_delete(request: Request, repository: Repository) -> Answer:
-    """`delete` of the one resource that the search matches; 412 for several."""
+    """`delete` of the one resource that the search matches; 412 for several, unless the server deletes all."""
+    if repository.deletes_many:
+        return await delete_many(request, repository)
     (resource_type,) = request.path
     entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query))
     return await _remove(entry, request, repository)

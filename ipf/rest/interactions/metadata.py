@@ -32,7 +32,9 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
         return await terminology(request, repository)
     is_secured, generation = repository.smart is not None, definitions().generation
     topics = await _topics(request, repository)
-    return Answer(200, _statement(request.base_url, version, is_secured, tuple(routes), generation, topics))
+    return Answer(200, _statement(
+        request.base_url, version, is_secured, tuple(routes), generation, topics, repository.deletes_many
+    ))  # fmt: skip
 
 
 async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:
@@ -59,8 +61,17 @@ def _statement(
     routes: tuple[Route, ...],
     generation: int,
     topics: tuple[str, ...],
+    deletes_many: bool,
 ) -> bytes:
     """The CapabilityStatement, cached until search parameters (`generation`) or topics change."""
     known = definitions()
-    made = capability_statement(known, routes, base_url=base_url, version=version, is_secured=is_secured, topics=topics)
+    made = capability_statement(
+        known,
+        routes,
+        base_url=base_url,
+        version=version,
+        is_secured=is_secured,
+        topics=topics,
+        deletes_many=deletes_many,
+    )
     return dumps(made)

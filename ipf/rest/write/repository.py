@@ -68,7 +68,8 @@ class Repository:
     planning of large Bundles.  `fetch`, `import_policy`: of the inputs of imports; None = there are only
     those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
-    tokens that are given out.  `is_within`: it reads within a transaction.
+    tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
+    conditional delete deletes all matches.
     """
 
     store: FhirStore
@@ -79,6 +80,7 @@ class Repository:
     software_version: str = "0"
     page_size: int = 50
     strict_search: bool = False
+    deletes_many: bool = False
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
