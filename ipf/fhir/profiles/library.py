@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipf.fhir.profiles.element_ids import with_ids
 from ipf.fhir.profiles.rows import canonical, structure
 from ipf.fhir.profiles.snapshot import SnapshotError, make_snapshot
 from ipf.fhir.profiles.tables import STRUCTURES, Table, tables
@@ -46,7 +47,8 @@ class Structures:
         self._making.add(url)
         try:
             provided = definition.get("snapshot", {}).get("element")
-            elements: list[Json] = provided or make_snapshot(definition, self.snapshot, self.rules)
+            made = provided or make_snapshot(definition, self.snapshot, self.rules)
+            elements: list[Json] = with_ids(made)
         finally:
             self._making.discard(url)
         self._snapshots[url] = elements

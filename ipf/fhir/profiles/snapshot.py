@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipf.fhir.profiles.element_ids import with_ids
 from ipf.fhir.profiles.rows import canonical, path_of
 
 Json = dict[str, Any]
@@ -38,7 +39,7 @@ def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup) -> list[Json
     base = structure.get("baseDefinition")
     elements = (snapshot(base) or snapshot(canonical(structure["type"]))) if base else []
     builder = _Builder(structure, elements, snapshot, rules)
-    for element in structure.get("differential", {}).get("element", ()):
+    for element in with_ids(structure.get("differential", {}).get("element", ())):
         builder.place(element)
     return builder.elements
 
@@ -58,7 +59,7 @@ class _Builder:
 
     def place(self, declared: Json) -> None:
         """Merge one element of the differential."""
-        id = self.full_id(declared.get("id") or _id_of(declared))
+        id = self.full_id(declared["id"])
         if id not in self.ids:
             self.create(id, declared)
         self.merge(self.elements[self.index(id)], declared)
@@ -228,12 +229,6 @@ def _renamed(element: Json, old: str, new: str, is_base: bool = False) -> Json:
     if is_base and reference is not None:
         copy["contentReference"] = reference
     return copy
-
-
-def _id_of(element: Json) -> str:
-    """The id for an element without one; for differentials without nested slices."""
-    name = element.get("sliceName")
-    return f"{element['path']}:{name}" if name else str(element["path"])
 
 
 def _type_named(element: Json, suffix: str) -> Json | None:

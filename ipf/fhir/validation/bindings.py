@@ -10,13 +10,14 @@ Source: https://hl7.org/fhir/R4/terminologies.html#strength
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ipf.fhir import ucum
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 from ipf.fhir.validation.findings import ERROR, WARNING, Check, Json, Run
-from ipf.fhir.validation.proposals import code_meant, code_of_system_meant
+from ipf.fhir.validation.proposals import code_meant, code_of_system_meant, system_meant
 
 MAX_VALUE_SET = "http://hl7.org/fhir/StructureDefinition/elementdefinition-maxValueSet"
 _CODED = frozenset(("code", "string", "uri", "Coding", "CodeableConcept", "Quantity", "CodeableReference"))
@@ -70,7 +71,7 @@ def _check(url: str, severity: str, kind: str, terminology: Terminology) -> Chec
             return
         shown = ", ".join(f"{system or ''}|{code}" for system, code in found)
         text = f"{shown[:200]} is not in the {_WORDS[severity]} value set {bare}"
-        run.add(severity, "code-invalid", text + code_meant(members, *found[0]), location)
+        run.add(severity, "code-invalid", text, location, lambda: code_meant(members, *found[0]))
 
     return check
 
@@ -88,7 +89,7 @@ def _check_code(url: str, bare: str, severity: str, terminology: Terminology) ->
             run.note("not-supported", f"not checked: {bare} is not completely loaded", location)
         elif result is False:
             text = f"'{value[:60]}' is not in the {_WORDS[severity]} value set {bare}"
-            run.add(severity, "code-invalid", text + code_meant(members, None, value), location)
+            run.add(severity, "code-invalid", text, location, lambda: code_meant(members, None, value))
 
     return check
 
@@ -136,14 +137,19 @@ def coding_check(terminology: Terminology) -> Check:
         if type(system) is not str:
             return
         if ":" not in system:
-            run.error("invalid", "the system of a code must be an absolute url", f"{location}.system")
+            text = "the system of a code must be an absolute url"
+            run.error("invalid", text, f"{location}.system", lambda: system_meant(system))
         elif "/ValueSet/" in system and terminology.is_value_set(system):
             run.error("invalid", f"{system} is a value set, not a code system", f"{location}.system")
         else:
             code = value.get("code")
             if type(code) is str and terminology.has(system, code) is False:
-                text = f"{system[:100]} has no code '{code[:60]}'{code_of_system_meant(terminology, system, code)}"
-                run.add(*_unknown_code(system), text, f"{location}.code")
+                text = f"{system[:100]} has no code '{code[:60]}'"
+                propose = partial(code_of_system_meant, terminology, system, code)
+                run.add(*_unknown_code(system), text, f"{location}.code", propose)
+            elif system_meant(system) is not None:
+                text = f"the code system {system[:100]} is not known"
+                run.warn("code-invalid", text, f"{location}.system", lambda: system_meant(system))
 
     return check
 
@@ -151,8 +157,12 @@ def coding_check(terminology: Terminology) -> Check:
 def unit_check(value: Any, extra: Any, location: str, run: Run) -> None:
     """The check of every Quantity in UCUM units: the code is UCUM's.  A required binding adds an error."""
     code = value.get("code")
-    if value.get("system") == ucum.SYSTEM and type(code) is str and not ucum.is_unit(code):
-        run.warn("code-invalid", ucum.refusal(code), f"{location}.code")
+    if value.get("system") != ucum.SYSTEM or type(code) is not str:
+        return
+    try:
+        ucum.parse(code)
+    except ucum.UnitError as error:
+        run.warn("code-invalid", str(error), f"{location}.code", lambda: ucum.proposal(code))
 
 
 def _unknown_code(system: str) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from ipf.fhir.validation.members import add_member
 from ipf.fhir.validation.objects import ObjectSchema, object_check
 from ipf.fhir.validation.primitives import PRIMITIVES
 from ipf.fhir.validation.references import reference_check
+from ipf.fhir.validation.repairs import primitive_meant
 from ipf.fhir.validation.tree import Node, build, type_name
 from ipf.fhir.validation.type_rules import text_rules, type_rules
 from ipf.fhir.validation.values import value_checks
@@ -233,7 +234,7 @@ class Tree:
             if value is not None:
                 error = check_form(value)
                 if error is not None:
-                    run.error("invalid", error, location)
+                    run.error("invalid", error, location, lambda: primitive_meant(kind, value))
                     return
             elif type(extra) is not dict or not extra.get("extension"):
                 run.error("invariant", "ele-1: an element must have a value or children", location)

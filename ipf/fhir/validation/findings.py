@@ -7,24 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 Json = dict[str, Any]
 ERROR, WARNING, INFORMATION = "error", "warning", "information"
 MAX_FINDINGS = 200
+MAX_PROPOSALS = 50
+Meant = str | int | Decimal | None
+"""A valid value that was probably meant."""
+Propose = Callable[[], Meant]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """`severity` error | warning | information; `code` of issue-type; `location` FHIRPath with indices.
 
-    `text` names codes, urls and types, never names or numbers of a patient.
+    `text` names codes, urls and types, never names or numbers of a patient.  `meant`: the valid value that was probably
+    meant, as it would be written; "" when nothing is near.
     """
 
     severity: str
     code: str
     text: str
     location: str
+    meant: str = ""
+
+    @property
+    def words(self) -> str:
+        """The text, and at its end the proposal: `; did you mean 'mm[Hg]'?`."""
+        return f"{self.text}; did you mean {self.meant}?" if self.meant else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +82,39 @@ class Run:
         default_factory=dict
     )  # (id of a value, profile) -> conforms; True while it is being computed
     depth: int = 0
+    proposals: int = 0
 
-    def error(self, code: str, text: str, location: str) -> None:
+    def error(self, code: str, text: str, location: str, propose: Propose | None = None) -> None:
         """Add a finding that makes the resource invalid."""
-        self.add(ERROR, code, text, location)
+        self.add(ERROR, code, text, location, propose)
 
-    def warn(self, code: str, text: str, location: str) -> None:
+    def warn(self, code: str, text: str, location: str, propose: Propose | None = None) -> None:
         """Add a warning."""
-        self.add(WARNING, code, text, location)
+        self.add(WARNING, code, text, location, propose)
 
     def note(self, code: str, text: str, location: str) -> None:
         """Add an information, such as a rule that could not be checked."""
         self.add(INFORMATION, code, text, location)
 
-    def add(self, severity: str, code: str, text: str, location: str) -> None:
-        """Add a finding.  Warnings and information are dropped after MAX_FINDINGS, errors after twice as many."""
+    def add(self, severity: str, code: str, text: str, location: str, propose: Propose | None = None) -> None:
+        """Add a finding.  Warnings and information are dropped after MAX_FINDINGS, errors after twice as many.
+
+        `propose` is called for the first MAX_PROPOSALS that have one, since it may compare a thousand codes.
+        """
         count = len(self.findings)
         if count < MAX_FINDINGS or (severity == ERROR and count < 2 * MAX_FINDINGS):
-            self.findings.append(Finding(severity, code, text, location))
+            meant = ""
+            if propose is not None and self.proposals < MAX_PROPOSALS:
+                self.proposals += 1
+                meant = _written(propose())
+            self.findings.append(Finding(severity, code, text, location, meant))
+
+
+def _written(meant: Meant) -> str:
+    """A proposal as it would be written: texts in quotation marks, numbers and booleans as in JSON."""
+    if meant is None or isinstance(meant, str):
+        return f"'{meant}'" if meant else ""
+    return str(meant).lower()
 
 
 Check = Callable[[Any, Any, str, Run], None]  # value, its sibling property `_name`, location, run
@@ -107,5 +134,5 @@ def failed(findings: Iterable[Finding]) -> bool:
 
 
 def _issue(finding: Finding) -> Json:
-    issue = {"severity": finding.severity, "code": finding.code, "diagnostics": finding.text}
+    issue = {"severity": finding.severity, "code": finding.code, "diagnostics": finding.words}
     return {**issue, "expression": [finding.location]} if finding.location else issue

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipf.fhir.validation.findings import Check, Run
+from ipf.fhir.validation.proposals import nearest
 
 MAX_DEPTH = 100
 
@@ -134,7 +135,9 @@ def _unknown_member(schema: ObjectSchema) -> Callable[[str, Any, dict[str, Any],
             return
         member = members.get(name[1:]) if name[:1] == "_" else None
         if member is None or not member.primitive:
-            run.error("structure", f"{title} has no element '{name[:60]}'", f"{location}.{name[:60]}")
+            known = [f"_{one}" for one in members] if name[:1] == "_" else list(members)
+            text = f"{title} has no element '{name[:60]}'"
+            run.error("structure", text, f"{location}.{name[:60]}", lambda: nearest(name, known))
         elif name[1:] not in value and member.check is not None:
             _check_sibling_only(member, item, location, run)
 

@@ -1,25 +1,20 @@
-"""What was meant: the nearest known name, code or url, as the end of a finding's text.
-
-Each function returns `; did you mean 'x'?`, or "" when nothing known is near.  Case does not matter.
-"""
+"""What was meant: the nearest known name, code or url, for a finding to propose; None when nothing known is near."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ipf.fhir import ucum
+from ipf.fhir.profiles.library import own_urls
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 
 _NEAR = 0.65
 _LONGEST = 200
-_MOST = 5000  # known names that are compared
-
-
-def did_you_mean(found: str | None) -> str:
-    """The end of a text that names `found`."""
-    return f"; did you mean '{found}'?" if found else ""
+_MOST = 1000  # known names that are compared
 
 
 def nearest(word: str, known: Iterable[str], near: float = _NEAR) -> str | None:
@@ -38,24 +33,24 @@ def nearest(word: str, known: Iterable[str], near: float = _NEAR) -> str | None:
     return found
 
 
-def code_meant(members: Membership | None, system: str | None, code: str) -> str:
+def code_meant(members: Membership | None, system: str | None, code: str) -> str | None:
     """The code of a value set that is nearest to a code outside of it; also the code whose display this is."""
     if members is None:
-        return ""
+        return None
     if system == ucum.SYSTEM and not ucum.is_unit(code):
         meant = ucum.proposal(code)
-        return did_you_mean(meant if meant and members.contains(system, meant) else None)
+        return meant if meant and members.contains(system, meant) else None
     listed = [(one, display) for url, one, display in members.members() if system is None or url == system]
-    return did_you_mean(_of_concepts(code, listed) or _elsewhere(members, system, code))
+    return _of_concepts(code, listed) or _elsewhere(members, system, code)
 
 
-def code_of_system_meant(terminology: Terminology, system: str, code: str) -> str:
+def code_of_system_meant(terminology: Terminology, system: str, code: str) -> str | None:
     """The code of a code system that is nearest to an unknown one."""
     if system == ucum.SYSTEM:
-        return did_you_mean(ucum.proposal(code))
+        return ucum.proposal(code)
     known = terminology.system(system)
     concepts = [] if known is None else [(one.code, one.display) for one in known.concepts.values()]
-    return did_you_mean(_of_concepts(code, concepts))
+    return _of_concepts(code, concepts)
 
 
 def _of_concepts(code: str, concepts: list[tuple[str, str]]) -> str | None:
@@ -68,3 +63,44 @@ def _elsewhere(members: Membership, system: str | None, code: str) -> str | None
     if system is None:
         return None
     return next((f"{url}|{code}" for url, codes in members.codes.items() if url != system and code in codes), None)
+
+
+_SYSTEMS = """
+http://loinc.org 2.16.840.1.113883.6.1 loinc.com loinc ln lnc
+http://snomed.info/sct 2.16.840.1.113883.6.96 snomed.info snomed.info/id snomed.org/sct snomed snomedct snomed-ct sct
+http://unitsofmeasure.org 2.16.840.1.113883.6.8 ucum ucum.org unitsofmeasure.org/ucum
+http://www.nlm.nih.gov/research/umls/rxnorm 2.16.840.1.113883.6.88 rxnorm rxnav.nlm.nih.gov
+http://hl7.org/fhir/sid/icd-10-cm 2.16.840.1.113883.6.90 icd-10-cm icd10cm i10
+http://hl7.org/fhir/sid/icd-10 2.16.840.1.113883.6.3 icd-10 icd10
+http://hl7.org/fhir/sid/icd-9-cm 2.16.840.1.113883.6.103 icd-9-cm icd9cm i9
+http://hl7.org/fhir/sid/cvx 2.16.840.1.113883.12.292 cvx
+http://hl7.org/fhir/sid/ndc 2.16.840.1.113883.6.69 ndc
+http://www.ama-assn.org/go/cpt 2.16.840.1.113883.6.12 cpt cpt4
+"""
+"""The url of a code system, its OID, and other ways in which it is written."""
+_SCHEME = re.compile(r"(https?://)?(www\.)?")
+
+
+@lru_cache(maxsize=1000)
+def system_meant(system: str) -> str | None:
+    """The url of a well-known code system that is written in another way: by its name, its OID, with `https` or `/`."""
+    if system in _system_names().values():
+        return None
+    return _system_names().get(_bare(system))
+
+
+@lru_cache(maxsize=1)
+def _system_names() -> dict[str, str]:
+    rows = (row.split() for row in _SYSTEMS.strip().splitlines())
+    return {_bare(name): row[0] for row in rows for name in row}
+
+
+def _bare(url: str) -> str:
+    return _SCHEME.sub("", url.lower().removeprefix("urn:oid:"), count=1).rstrip("/")
+
+
+@lru_cache(maxsize=1000)
+def profile_meant(url: str) -> str | None:
+    """The profile of the shipped guides whose url is nearest."""
+    bare = url.partition("|")[0]
+    return nearest(bare, own_urls("r4", "us-core", "backport", "balp"), 0.9) if len(bare) > 20 else None

@@ -63,13 +63,9 @@ def build(elements: Iterable[Json]) -> tuple[Node, dict[str, Node]]:
     """The root node, and all nodes by id.  ValueError for an empty snapshot."""
     nodes: dict[str, Node] = {}
     root: Node | None = None
-    current: dict[str, str] = {}  # path -> id of the element that is being filled, for snapshots without ids
     for element in elements:
-        path = element["path"]
-        head, _, name = path.rpartition(".")
-        id = element.get("id") or _id(element, current.get(head, head))
-        current[path] = id
-        node = nodes[id] = Node({**element, "id": id}, name)
+        id = element["id"]
+        node = nodes[id] = Node(element, element["path"].rpartition(".")[2])
         if root is None:
             root = node
             continue
@@ -79,16 +75,10 @@ def build(elements: Iterable[Json]) -> tuple[Node, dict[str, Node]]:
         if sliced is not None:
             sliced.slices.append(node)
         elif parent is not None:
-            parent.children[name] = node
+            parent.children[node.name] = node
     if root is None:
         raise ValueError("the snapshot has no elements")
     return root, nodes
-
-
-def _id(element: Json, parent: str) -> str:
-    name = element["path"].rpartition(".")[2]
-    own = f"{name}:{element['sliceName']}" if "sliceName" in element else name
-    return f"{parent}.{own}" if parent else own
 
 
 def _unsliced(last: str) -> str:

@@ -20,6 +20,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.compiler import Compiler
 from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.proposals import nearest, profile_meant
 from ipf.fhir.validation.questionnaires import Form, check_response, read_form
 
 R4_ONLY = Policy()
@@ -96,7 +97,8 @@ class Validator:
         kind = declared_type if isinstance(declared_type, str) else None
         check = self.compiler.profile(canonical(kind)) if kind in definitions().resource_types else None
         if check is None or kind is None:
-            run.error("structure", "resourceType is not a resource type of R4", location)
+            text, known = "resourceType is not a resource type of R4", sorted(definitions().resource_types)
+            run.error("structure", text, location, lambda: nearest(kind or "", known))
             return
         index = BundleIndex(value) if kind in ("Bundle", "Parameters") else None
         run.scope = Scope(value, root or value, _resolver(value, root or value, index, outer), location, index)
@@ -136,7 +138,8 @@ class Validator:
         of_type = self.compiler.base_type(profile)
         check = self.compiler.profile(profile)
         if of_type is None or check is None:
-            run.warn("not-found", f"not checked: the profile {profile[:200]} is unknown to this server", location)
+            text = f"not checked: the profile {profile[:200]} is unknown to this server"
+            run.warn("not-found", text, location, lambda: profile_meant(profile))
         elif of_type != kind and not definitions().is_a(kind, of_type):
             run.error("structure", f"{profile} is a profile on {of_type}, not on {kind}", location)
         else:

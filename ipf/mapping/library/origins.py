@@ -82,7 +82,7 @@ class ExplainedFinding:
     def as_json(self) -> Json:
         """For operators: the text of the finding in full."""
         made: Json = {"severity": self.finding.severity, "rule": self.rule, "element": self.element}
-        made |= {"entry": self.entry, "text": self.finding.text}
+        made |= {"entry": self.entry, "text": self.finding.words}
         if self.step is not None:
             at = self.step.at
             made |= {"map": at.map_url, "file": at.file, "line": at.line, "group": at.group, "map_rule": at.rule}

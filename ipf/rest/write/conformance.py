@@ -313,7 +313,7 @@ _BULK = ("snapshot", "differential", "concept", "compose")
 def refusal(findings: list[Finding]) -> Problem:
     """The Problem (422) of an invalid resource, with one issue per error."""
     errors = [one for one in findings if one.severity == "error"]
-    issues = tuple(Issue(one.text, one.location or None, Category.INVALID, one.code) for one in errors)
+    issues = tuple(Issue(one.words, one.location or None, Category.INVALID, one.code) for one in errors)
     return Problem(Category.INVALID, "the resource is not valid", issues=issues)
 
 

@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import loads
+from ipf.fhir.profiles.element_ids import with_ids
 from ipf.fhir.profiles.library import Structures, own_structure, own_urls
 from ipf.fhir.profiles.snapshot import SnapshotError
 from ipf.fhir.validation.validator import Validator
@@ -177,3 +178,62 @@ class Stated(TestCase):
         }
         structures = Structures(lambda url: wrong if url == "http://x.test/p" else None)
         self.assertIn("Patient.nothing", str(self.assertRaises(SnapshotError, structures.snapshot, "http://x.test/p")))
+
+
+class WithoutIds(TestCase):
+    """Profiles written by hand: paths and names of slices, no ids."""
+
+    def test_ids(self) -> None:
+        rows = [
+            ("Observation", None, "Observation"),
+            ("Observation.component", None, "Observation.component"),
+            ("Observation.component", "a", "Observation.component:a"),
+            ("Observation.component.code.coding", "loinc", "Observation.component:a.code.coding:loinc"),
+            ("Observation.component.code.coding.system", None, "Observation.component:a.code.coding:loinc.system"),
+            ("Observation.component", "b", "Observation.component:b"),
+            ("Observation.component.code.coding.system", None, "Observation.component:b.code.coding.system"),
+            ("Observation.valueQuantity", "valueQuantity", "Observation.valueQuantity"),
+            ("Observation.value[x]", "valueString", "Observation.value[x]:valueString"),
+        ]
+        elements = [{"path": path} | ({"sliceName": name} if name else {}) for path, name, _ in rows]
+        self.assertEqual([one["id"] for one in with_ids(elements)], [id for _, _, id in rows])
+
+    def test_a_profile_without_ids_validates_as_one_with_ids(self) -> None:
+        url = "http://x.test/p"
+        coding = {"system": "http://loinc.org", "code": "8480-6"}
+        elements: list[dict[str, Any]] = [
+            {"path": "Observation"},
+            {
+                "path": "Observation.component",
+                "slicing": {"discriminator": [{"type": "pattern", "path": "code"}], "rules": "open"},
+            },
+            {"path": "Observation.component", "sliceName": "systolic", "min": 1},
+            {"path": "Observation.component.code", "patternCodeableConcept": {"coding": [coding]}},
+            {"path": "Observation.component.valueQuantity", "min": 1},
+            {"path": "Observation.component.valueQuantity.code", "min": 1, "patternCode": "mm[Hg]"},
+            {"path": "Observation.component", "sliceName": "other", "max": "1"},
+            {"path": "Observation.component.code", "patternCodeableConcept": {"coding": [{**coding, "code": "1"}]}},
+            {"path": "Observation.method", "max": "0"},
+        ]
+        profile = {
+            "resourceType": "StructureDefinition",
+            "url": url,
+            "type": "Observation",
+            "baseDefinition": "http://hl7.org/fhir/StructureDefinition/Observation",
+            "derivation": "constraint",
+            "differential": {"element": elements},
+        }
+        validator = Validator(Structures(lambda wanted: profile if wanted == url else None))
+        value = {"value": 120, "system": "http://unitsofmeasure.org", "code": "mm[Hg]", "unit": "mmHg"}
+
+        def errors(**component: Any) -> list[str]:
+            resource = {"resourceType": "Observation", "status": "final", "code": {"text": "x"}}
+            whole = resource | ({"component": [component]} if component else {})
+            return [one.location for one in validator.validate(whole, [url]) if one.severity == "error"]
+
+        systolic = {"code": {"coding": [coding]}}
+        self.assertEqual(errors(**systolic, valueQuantity=value), [])
+        self.assertEqual(errors(), ["Observation"])
+        self.assertEqual(errors(**systolic), ["Observation.component[0]"])
+        wrong = errors(**systolic, valueQuantity={**value, "code": "kPa"})
+        self.assertEqual(wrong, ["Observation.component[0].value.ofType(Quantity).code"])

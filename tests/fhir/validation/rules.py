@@ -31,7 +31,7 @@ def found(resource: Json, severity: str = "error", **more: Any) -> list[tuple[st
 
 def texts(resource: Json, *profiles: str) -> list[str]:
     """The texts of all findings."""
-    return [one.text for one in VALIDATOR.validate(resource, profiles)]
+    return [one.words for one in VALIDATOR.validate(resource, profiles)]
 
 
 class Base(TestCase):

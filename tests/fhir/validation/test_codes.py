@@ -90,7 +90,7 @@ class Codes(Base):
             valueQuantity={"value": 70, "system": "http://unitsofmeasure.org", "code": "Kg", "unit": "kg"},
         )
         errors = Validator().validate(vital, ["http://hl7.org/fhir/StructureDefinition/bodyweight"])
-        text = next(one.text for one in errors if one.severity == "error" and "ucum-bodyweight" in one.text)
+        text = next(one.words for one in errors if one.severity == "error" and "ucum-bodyweight" in one.text)
         self.assertIn("did you mean 'kg'?", text)
 
     def test_codes_that_were_meant(self) -> None:

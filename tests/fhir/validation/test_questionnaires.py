@@ -65,7 +65,7 @@ class StructureTests(TestCase):
                 self.assertEqual(found, [], items)
             else:
                 self.assertEqual([one.location for one in found], [f"QuestionnaireResponse{place}"], found)
-                self.assertIn(text, found[0].text)
+                self.assertIn(text, found[0].words)
 
     def test_items(self) -> None:
         yes = answer("yes", YES)
@@ -213,7 +213,7 @@ class EnablingTests(TestCase):
 class ValueTests(TestCase):
     def errors(self, item: Json, *values: Json) -> list[str]:
         """The texts of the findings about answers to one question."""
-        return [one.text for one in findings([item], [answer(item["linkId"], *values)])]
+        return [one.words for one in findings([item], [answer(item["linkId"], *values)])]
 
     def test_options(self) -> None:
         choice = question("c", "choice", answerOption=COLOURS)

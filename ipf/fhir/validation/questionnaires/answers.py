@@ -14,7 +14,7 @@ from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership, expansion_of, facts_of
 from ipf.fhir.validation.findings import Json, Run
-from ipf.fhir.validation.proposals import code_meant, did_you_mean, nearest
+from ipf.fhir.validation.proposals import code_meant, nearest
 from ipf.fhir.validation.questionnaires.enabling import comparable, same_coding
 from ipf.fhir.validation.questionnaires.form import Form, Question, items_of, value_of
 from ipf.fhir.validation.references import target_type
@@ -36,8 +36,7 @@ def check_answer(
     if kind not in allowed:
         expected = " or ".join(f"value{one}" for one in allowed)
         text = f"an answer to '{question.link_id}' ({question.type}) is value{kind}, expected is {expected}"
-        number = did_you_mean(f"value{allowed[0]}" if {kind, allowed[0]} <= _NUMBERS else None) if allowed else ""
-        run.error("structure", text + number, place)
+        run.error("structure", text, place, lambda: f"value{allowed[0]}" if {kind, *allowed} == _NUMBERS else None)
         return
     if value is None:
         return  # a value that is unknown, with an extension
@@ -57,8 +56,8 @@ def _check_choice(
     if question.options and question.type in ("choice", "open-choice", "integer", "date", "time", "string", "text"):
         options = [option for of, option in question.options if of == kind]
         if not any(_is_option(option, value) for option in options):
-            meant = _nearest_option(value, options)
-            run.error("code-invalid", f"{shorten(value)} is no option of '{question.link_id}'{meant}", place)
+            text = f"{shorten(value)} is no option of '{question.link_id}'"
+            run.error("code-invalid", text, place, lambda: _nearest_option(value, options))
     elif kind == "Coding" and isinstance(value_set := question.item.get("answerValueSet"), str):
         _check_member(form, question, value_set, value, place, terminology, run)
 
@@ -71,16 +70,16 @@ def _is_option(option: Any, value: Any) -> bool:
     return equal_primitives(value, option)
 
 
-def _nearest_option(value: Any, options: list[Any]) -> str:
+def _nearest_option(value: Any, options: list[Any]) -> str | None:
     if isinstance(value, dict):
         own = str(value.get("code", ""))
         codings = [one for one in options if isinstance(one, dict)]
         same = next((one for one in codings if one.get("code") == own), None)
         if same is not None:
-            return did_you_mean(shorten(same).strip("'"))
+            return shorten(same)
         by_display = {str(one.get("display")): str(one.get("code")) for one in codings}
-        return did_you_mean(by_display.get(own) or nearest(own, (str(one.get("code")) for one in codings)))
-    return did_you_mean(nearest(str(value), (str(one) for one in options))) if isinstance(value, str) else ""
+        return by_display.get(own) or nearest(own, (str(one.get("code")) for one in codings))
+    return nearest(value, (str(one) for one in options)) if isinstance(value, str) else None
 
 
 def _check_member(
@@ -88,16 +87,16 @@ def _check_member(
 ) -> None:
     members = _members(form, url, terminology)
     code, system = value.get("code"), value.get("system")
+    system = system if isinstance(system, str) else None
     if not isinstance(code, str):
         run.error("code-invalid", f"an answer to '{question.link_id}' needs a code of the value set {url}", place)
         return
-    known = None if members is None else members.contains(system if isinstance(system, str) else None, code)
+    known = None if members is None else members.contains(system, code)
     if known is None:
         run.note("not-supported", f"not checked: the value set {url} is not completely loaded", place)
     elif not known:
-        meant = code_meant(members, system if isinstance(system, str) else None, code)
-        text = f"{shorten(value)} is no answer to '{question.link_id}': it is not in the value set {url}{meant}"
-        run.error("code-invalid", text, place)
+        text = f"{shorten(value)} is no answer to '{question.link_id}': it is not in the value set {url}"
+        run.error("code-invalid", text, place, lambda: code_meant(members, system, code))
 
 
 def _members(form: Form, url: str, terminology: Terminology) -> Membership | None:
@@ -147,8 +146,8 @@ def _check_object(question: Question, kind: str, value: Json, place: str, run: R
     elif kind == "Quantity":
         units = [one for one in question.extensions.get("unitOption", []) if isinstance(one, dict)]
         if units and not any(same_coding(one, value) for one in units):
-            meant = _nearest_option(value, units)
-            run.error("code-invalid", f"the unit of '{question.link_id}' must be {shorten(units)}{meant}", place)
+            text = f"the unit of '{question.link_id}' must be {shorten(units)}"
+            run.error("code-invalid", text, place, lambda: _nearest_option(value, units))
     elif kind == "Attachment":
         kinds, content = question.extensions.get("mimeType", []), value.get("contentType")
         if kinds and content not in kinds:

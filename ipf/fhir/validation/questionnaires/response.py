@@ -11,7 +11,7 @@ from typing import Any
 
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.findings import Json, Run
-from ipf.fhir.validation.proposals import did_you_mean, nearest
+from ipf.fhir.validation.proposals import nearest
 from ipf.fhir.validation.questionnaires.answers import check_answer
 from ipf.fhir.validation.questionnaires.enabling import Answers, Path
 from ipf.fhir.validation.questionnaires.form import DEEPEST, Form, Question, items_of, value_of
@@ -54,7 +54,7 @@ def _check_items(
             continue  # the structure of the response says that it is required
         question = questions.get(link_id)
         if question is None:
-            walk.run.error("structure", _unknown(walk.form, questions, link_id), place)
+            _report_unknown(walk, questions, link_id, place)
             continue
         if question.place < last:
             walk.run.error("structure", f"the item '{link_id}' is not in the order of the questionnaire", place)
@@ -64,11 +64,13 @@ def _check_items(
         _check_question(walk, question, found.get(link_id, []), path, location, depth)
 
 
-def _unknown(form: Form, questions: dict[str, Question], link_id: str) -> str:
-    if link_id in form.by_id:
-        return f"the item '{link_id[:100]}' stands in the wrong place: the questionnaire has it elsewhere"
-    near = nearest(link_id, questions) or nearest(link_id, form.by_id)
-    return f"the questionnaire has no item '{link_id[:100]}'{did_you_mean(near)}"
+def _report_unknown(walk: _Walk, questions: dict[str, Question], link_id: str, place: str) -> None:
+    if link_id in walk.form.by_id:
+        text = f"the item '{link_id[:100]}' stands in the wrong place: the questionnaire has it elsewhere"
+        walk.run.error("structure", text, place)
+    else:
+        text, known = f"the questionnaire has no item '{link_id[:100]}'", walk.form.by_id
+        walk.run.error("structure", text, place, lambda: nearest(link_id, questions) or nearest(link_id, known))
 
 
 def _check_question(
