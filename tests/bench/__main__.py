@@ -35,6 +35,7 @@ from tests.bench import (
     security,
     size,
     upgrade,
+    validation,
     websocket,
 )
 from tests.bench.report import heading
@@ -54,6 +55,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "memory": flow.memory,
     "mapping": mapping.transform,
     "matching": matching.bench,
+    "validation": validation.bench,
     "fhir": fhir.bench,
     "fhir-growth": fhir_growth.growth,
     "fhirpath": fhirpath.bench,

@@ -33,7 +33,7 @@ def primitive_meant(kind: str, value: Any) -> Meant:
 def _candidates(kind: str, value: Any) -> Iterator[Any]:
     if isinstance(value, (int, Decimal, float)):
         yield str(value).lower()
-        if kind in _WHOLE and not isinstance(value, bool) and abs(value) < 2**31 and value == int(value):
+        if kind in _WHOLE and not isinstance(value, bool) and -(2**31) < value < 2**31 and value == int(value):
             yield int(value)
     if not isinstance(value, str) or len(value) > _LONGEST:
         return
