@@ -86,8 +86,8 @@ _SEARCHES = """\
 Modifiers: `:missing` on all; string `:exact` `:contains`; token `:not` `:in` `:not-in` `:above` `:below` `:text` and, \
 of identifiers, `:of-type`; reference `:identifier` `:[type]` `:above` `:below` `:text`; uri `:above` `:below`; \
 includes `:iterate`. Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `eb` `ap`. Chains \
-of eight links, `_has`, `_list` with an id, `_text`, `_content`, `_sort`, `_count`, `_total`, `_summary`, `_elements`, \
-`_type`. Not served: `_filter`, `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and \
+of eight links, `_has`, `_list` with an id, `_text`, `_content`, `_filter`, `_sort`, `_count`, `_total`, `_summary`, \
+`_elements`, `_type`. Not served: `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and \
 in histories `_list`. A parameter that is not known or not served is left out of a search and named in an \
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \

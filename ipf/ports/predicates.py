@@ -103,6 +103,14 @@ class TextContains:
 
 
 @dataclass(frozen=True, slots=True)
+class TextEnds:
+    """Some text entry of `code` ends with `part` before its first TAB."""
+
+    code: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """`column operator value`; `column` is `lo` or `hi` of one entry (`at` in LastUpdated)."""
 
@@ -304,6 +312,7 @@ Stored = (
     | TextPrefix
     | TextSuffix
     | TextContains
+    | TextEnds
     | TextParts
     | DateRange
     | QuantityRange

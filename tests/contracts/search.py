@@ -236,6 +236,46 @@ class SearchContract(Writing):
         await self.write(change(rids[0], changed, 3, changed, deleted=True))
         self.assertEqual(await self.found("Observation?code:text=urine"), ["two"])
 
+    async def test_filters(self) -> None:
+        """`_filter`: each operator, and, or, not, parentheses, chains, brackets."""
+        await self.create(*WORLD)
+        for query, expected in (
+            ('Patient?_filter=family eq "smith"', "ann"), ("Patient?_filter=family sw smith", "ann cid"),
+            ("Patient?_filter=family co mit", "ann cid"), ("Patient?_filter=family ew ers", "cid"),
+            ("Patient?_filter=family ew SMITH", "ann"), ("Patient?_filter=family ne smith", "cid"),
+            ('Patient?_filter=name eq "robert jones"', "bob"), ('Patient?_filter=address co "street 7"', "ann"),
+            ("Patient?_filter=gender eq male or family eq smith", "ann bob"),
+            ("Patient?_filter=gender pr false", "cid"),
+            ("Patient?_filter=gender pr true and not(gender eq male)", "ann"),
+            ("Patient?_filter=gender ne male", "ann"),
+            ("Patient?_filter=(gender eq male or family sw smith) and birthdate lt 1985", "ann"),
+            ("Patient?_filter=gender eq male or family sw smith and birthdate lt 1985", "ann bob"),
+            ("Patient?_filter=not (gender eq male or birthdate pr true)", "cid"),
+            ("Patient?_filter=birthdate eq 1990", "bob"),
+            ("Patient?_filter=birthdate ge 1980-02-03 and birthdate le 1989", "ann"),
+            ("Patient?_filter=_id eq bob", "bob"),
+            ("Patient?_filter=birthdate po 1990-06", "bob"), ("Patient?_filter=birthdate sa 1985", "bob"),
+            ("Patient?_filter=identifier eq urn:mrn|2", "bob"), ('Patient?_filter=identifier eq "urn:mrn|2"', "bob"),
+            ("Patient?_filter=organization eq Organization/east", "ann"),
+            ("Patient?_filter=organization re east", "ann"),
+            ("Patient?_filter=organization.name eq east", "ann"),
+            ("Patient?_filter=organization.partof.name sw we", "ann"),
+            ("Patient?_filter=organization[name eq east].partof eq west", "ann"),
+            ("Patient?_filter=organization[name eq west].partof eq west", ""),
+            ("Patient?_filter=_id ne bob", "ann cid"),
+            ("Observation?_filter=subject:Patient.family eq smith and code eq http://loinc.org|29463-7", "mass"),
+            ("Observation?_filter=patient.gender eq female and value-quantity gt 60", "mass"),
+            ("Observation?_filter=value-quantity eq 70000|http://unitsofmeasure.org|g", "mass"),
+            ("Observation?_filter=component-code-value-quantity eq 8480-6$gt100", "bp"),
+            ("Observation?_filter=date po 2024-02", "smoke"), ("Observation?_filter=date eb 2024", "light"),
+            ("Observation?_filter=status eq final and (code eq 8310-5 or code eq 72166-2)", "temp smoke"),
+            ("Observation?_filter=_lastUpdated lt 2000", ""), ("RiskAssessment?_filter=probability lt 0.3", "r1"),
+            ("ValueSet?_filter=url sw http://acme.org/fhir/", "v1"), ("ValueSet?_filter=url ew ish", "v2"),
+            ("ValueSet?_filter=url ne http://acme.org/fhirish", "v1"), ("ValueSet?_filter=url co acme", "v1 v2"),
+            ("Patient?gender=female&_filter=family sw smith", "ann"), ("Patient?_filter=family eq \"a,b\"", ""),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(query), expected.split(), query)
+
     async def test_full_text(self) -> None:
         """`_text` finds words of the narrative, `_content` of every text; they follow changes."""
         await self.full_text_world()

@@ -39,6 +39,7 @@ from ipf.ports.predicates import (
     Test,
     TextAmong,
     TextContains,
+    TextEnds,
     TextEquals,
     TextParts,
     TextPrefix,
@@ -113,7 +114,7 @@ class Candidate:
                 return any(self.passes(one) for one in tests)
             case Not(inner):
                 return not self.passes(inner)
-            case TextPrefix() | TextSuffix() | TextContains() | TextParts():
+            case TextPrefix() | TextSuffix() | TextContains() | TextEnds() | TextParts():
                 return any(code == test.code and text_passes(test, value) for code, value in self.entries.texts)
             case DateRange(code, bounds):
                 return any(one == code and _within(bounds, lo=lo, hi=hi) for one, lo, hi in self.entries.dates)
@@ -177,6 +178,8 @@ def text_passes(test: Test, value: str) -> bool:
             return value.endswith(suffix)
         case TextContains(_, part):
             return part in value.partition("\t")[0]
+        case TextEnds(_, part):
+            return value.partition("\t")[0].endswith(part)
         case TextParts(_, parts):
             fields = value.split("\n")
             return all(_part_passes(one, fields[field:]) for field, one in parts)

@@ -25,6 +25,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
+from ipf.fhir.search.filters import NAME as FILTER
+from ipf.fhir.search.filters import read_filter
 from ipf.fhir.search.includes import UnknownInclude, read_include
 from ipf.fhir.search.parameter import kind_of
 from ipf.fhir.search.terms import TermReader, Unsupported
@@ -182,7 +184,11 @@ class _QueryParser:
             if name.partition(":")[0] in ("_include", "_revinclude"):
                 self._add_include(name, value)
                 return
-            test = TermReader(self.now, name).read(self.resource_type, name, value)
+            reader = TermReader(self.now, name)
+            if name == FILTER:
+                test = read_filter(reader, self.resource_type, value)
+            else:
+                test = reader.read(self.resource_type, name, value)
         except Unsupported as refused:
             self.leave_out(name, value, refused.why, refused.category)
         else:

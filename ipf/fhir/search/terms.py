@@ -5,7 +5,8 @@ Source: https://hl7.org/fhir/R4/search.html#modifiers, #chaining, #has
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ipf.errors import Category, Problem
@@ -22,8 +23,9 @@ _DEEPEST = 8  # links of one chain
 _MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at
 _ID, _LAST_UPDATED, _LIST, _HAS = "_id", "_lastUpdated", "_list", "_has"
 _FULL_TEXT = frozenset({TEXT, CONTENT})
+_FILTER = "_filter"
 _REFUSED = {
-    "_filter": "filter expressions are not supported; write search parameters",
+    _FILTER: "filter expressions are no part of chains",
     "_query": "named queries are not supported",
     "near": "searching by distance is not supported",
 }
@@ -41,7 +43,8 @@ class Unsupported(Exception):
 def served(resource_type: str) -> list[str]:
     """The search parameters of a type, in order; those of all types last."""
     known = definitions().search_parameters(resource_type).keys() & sources(resource_type).keys()
-    return sorted(known | {_ID, _LAST_UPDATED, _LIST, *_FULL_TEXT}, key=lambda code: (code.startswith("_"), code))
+    of_all = {_ID, _LAST_UPDATED, _LIST, _FILTER, *_FULL_TEXT}
+    return sorted(known | of_all, key=lambda code: (code.startswith("_"), code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +61,33 @@ class TermReader:
 
     def read(self, resource_type: str, name: str, value: str) -> Test:
         """The test; Unsupported for a parameter that may be left out, Problem for one that cannot be understood."""
-        self.spent.append(resource_type)
-        if len(self.spent) > _MOST_READ:
-            raise self._refused("the chain goes over too many types; name them, as in subject:Patient.name")
+        self.spend(resource_type)
         if name.startswith(f"{_HAS}:"):
             return self._has(resource_type, name, value)
         head, dot, rest = name.partition(".")
         if dot:
-            return self._chain(resource_type, head, rest, value)
+            return self.follow(resource_type, head, lambda inner, target: inner.read(target, rest, value))
         code, _, modifier = name.partition(":")
         if code in (_ID, _LAST_UPDATED, _LIST) or code in _FULL_TEXT:
             return self._special(resource_type, code, modifier, value)
-        parameter, source = self._known(resource_type, code)
+        requested = replace(self.requested(resource_type, code), modifier=modifier)
         if not value.strip(","):
             raise Unsupported("has no value", Category.VALUE)
-        return build(RequestedParameter(self.name, modifier, parameter, source, self.now, resource_type), value)
+        return build(requested, value)
+
+    def spend(self, resource_type: str) -> None:
+        """Count one more type that chains go over; Problem VALUE when these are very many."""
+        self.spent.append(resource_type)
+        if len(self.spent) > _MOST_READ:
+            raise self._refused("the chain goes over too many types; name them, as in subject:Patient.name")
+
+    def requested(self, resource_type: str, code: str) -> RequestedParameter:
+        """One parameter of a type, without a modifier; Unsupported for one that is unknown."""
+        if code in (_ID, _LAST_UPDATED, _LIST):
+            parameter, source = SearchParameter(code, "special", "", (), ""), Source((code,))
+        else:
+            parameter, source = self._known(resource_type, code)
+        return RequestedParameter(self.name, "", parameter, source, self.now, resource_type)
 
     def _known(self, resource_type: str, code: str) -> tuple[SearchParameter, Source]:
         parameter = definitions().search_parameters(resource_type).get(code)
@@ -96,6 +111,11 @@ class TermReader:
             return full_text(requested, value)
         if modifier:
             raise requested.unsupported()
+        return self.special(requested, value)
+
+    def special(self, requested: RequestedParameter, value: str) -> Test:
+        """The test of `_id`, `_lastUpdated` or `_list`."""
+        code, resource_type = requested.parameter.code, requested.resource_type
         if code == _LAST_UPDATED:
             return last_updated(requested, value)
         if code == _LIST:
@@ -111,8 +131,8 @@ class TermReader:
             raise self._refused("the chain is too long")
         return TermReader(self.now, self.name, self.depth + 1, self.spent)
 
-    def _chain(self, resource_type: str, head: str, rest: str, value: str) -> Test:
-        """`subject:Patient.name`, `subject.name`: on every type that the reference may point at and that has it."""
+    def follow(self, resource_type: str, head: str, read: Callable[[TermReader, str], Test]) -> Test:
+        """`subject:Patient`, `subject`: the test that `read` makes, on every type that the reference may point at."""
         code, _, modifier = head.partition(":")
         parameter, source = self._known(resource_type, code)
         targets = self._targets(parameter, source, modifier)
@@ -121,7 +141,7 @@ class TermReader:
         first: Unsupported | None = None
         for target in targets:
             try:
-                test = self._of_others(inner.read(target, rest, value))
+                test = self._of_others(read(inner, target))
             except Unsupported as refused:
                 first = first or refused
                 continue

@@ -114,6 +114,13 @@ def _date(requested: RequestedParameter, value: str) -> list[Test]:
     return on_each_code(requested, lambda code: DateRange(code, bounds))
 
 
+def overlapping(requested: RequestedParameter, value: str) -> Test:
+    """The test of a date whose time overlaps that of `value`."""
+    _, lo, hi = _read_date(requested, value)
+    bounds = date_bounds("ap", lo, hi)
+    return any_of(on_each_code(requested, lambda code: DateRange(code, bounds)))
+
+
 def _read_date(requested: RequestedParameter, value: str) -> tuple[str, int, int]:
     """Prefix, and the range of the date; a plus sign that became a blank on the way is put back."""
     found = _PREFIXED.fullmatch(unescape(value))

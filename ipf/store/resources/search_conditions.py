@@ -39,6 +39,7 @@ from ipf.ports.predicates import (
     Test,
     TextAmong,
     TextContains,
+    TextEnds,
     TextEquals,
     TextParts,
     TextPrefix,
@@ -232,6 +233,8 @@ class Conditions:
                 return f"right({at.val}, {len(suffix)}) = {self._add(suffix)}"
             case TextContains(_, part):
                 return f"strpos(split_part({at.val}, E'\\t', 1), {self._add(part)}) > 0"
+            case TextEnds(_, part):
+                return f"right(split_part({at.val}, E'\\t', 1), {len(part)}) = {self._add(part)}"
             case DateRange(_, bounds):
                 return self._bounds(bounds, "bigint", lo=at.lo, hi=at.hi)
             case QuantityRange(_, bounds, unit_prefix, unit_part):
@@ -371,7 +374,7 @@ def _code(test: Test) -> str:
 
 def is_set(test: Test) -> bool:
     """Whether the rids that pass a test are computed as a set."""
-    texts = TextPrefix | TextSuffix | TextContains | TextParts | TypedIdentifier
+    texts = TextPrefix | TextSuffix | TextContains | TextEnds | TextParts | TypedIdentifier
     return isinstance(test, texts | QuantityRange | QuantityIn | IndexedWords | Present)
 
 

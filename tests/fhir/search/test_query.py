@@ -159,7 +159,24 @@ REFUSED = [
     ("Patient?_include=organization", "_include", Category.VALUE),
     ("Patient?_revinclude=*", "_revinclude", Category.NOT_SUPPORTED),
     ("Patient?_include:sideways=*", "_include:sideways", Category.NOT_SUPPORTED),
-    ("Patient?_filter=name eq x", "_filter", Category.NOT_SUPPORTED),
+    ("Patient?_filter=nme eq x", "_filter", Category.NOT_SUPPORTED),
+    ("Patient?_filter=", "_filter", Category.VALUE),
+    ("Patient?_filter=name like x", "_filter", Category.VALUE),
+    ("Patient?_filter=name eq", "_filter", Category.VALUE),
+    ("Patient?_filter=(name eq x", "_filter", Category.VALUE),
+    ("Patient?_filter=name eq x)", "_filter", Category.VALUE),
+    ("Patient?_filter=name gt x", "_filter", Category.VALUE),
+    ("Patient?_filter=not name eq x", "_filter", Category.VALUE),
+    ("Patient?_filter=name eq x or", "_filter", Category.VALUE),
+    ('Patient?_filter=name eq "x', "_filter", Category.VALUE),
+    ("Patient?_filter=_text co x", "_filter", Category.NOT_SUPPORTED),
+    ("Patient?_filter=birthdate eq soon", "_filter", Category.VALUE),
+    ("Patient?_filter=" + "(" * 30 + "name eq x" + ")" * 30, "_filter", Category.VALUE),
+    ("Basic?_filter=" + "subject." * 7 + "code eq x", "_filter", Category.VALUE),
+    ("Patient?_filter=gender pr maybe", "_filter", Category.VALUE),
+    ("Patient?_filter=_id pr true", "_filter", Category.VALUE),
+    ("Patient?organization._filter=name eq x", "organization._filter", Category.NOT_SUPPORTED),
+    ("Patient?_filter=organization[name eq x] eq y", "_filter", Category.VALUE),
     ("Location?near=1|2|3|km", "near", Category.NOT_SUPPORTED),
     ("Patient?_list=$current-problems", "_list", Category.VALUE),
     ("Patient?identifier:of-type=b|c", "identifier:of-type", Category.VALUE),
@@ -229,7 +246,7 @@ class Terms(TestCase):
             parse_criteria("Encounter?patiend=1")
         text = raised.exception.text
         self.assertIn("patiend is unknown for Encounter, which has account, appointment, ", text)
-        self.assertIn(" type, _content, _id, _lastUpdated, _list, _profile", text)
+        self.assertIn(" type, _content, _filter, _id, _lastUpdated, _list, _profile", text)
         with self.assertRaises(Problem) as raised:
             parse_criteria("Encounter?patient.foo=1")
         self.assertTrue(raised.exception.text.endswith("is unknown for Patient"), raised.exception.text)
