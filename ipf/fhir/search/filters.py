@@ -40,6 +40,7 @@ _SPECIAL = {"_id": frozenset({"eq", "ne"}), "_list": frozenset({"eq", "ne"}), "_
 _MODIFIERS = {"in": "in", "ni": "in", "ss": "below", "sb": "above"}
 _NEGATED = frozenset({"ne", "ni"})
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[()\[\]]|[^\s()\[\]"]+|")', re.DOTALL)
+_SEPARATORS = re.compile(r"([\\,])")
 _DEEPEST = 20
 _MOST = 200  # comparisons and operators
 
@@ -152,8 +153,8 @@ class _Parser:
                 found = str(orjson.loads(token))
             except orjson.JSONDecodeError as refused:
                 raise self._refused(f"{token[:40]} is no text as in JSON") from refused
-        separators = r"([\\,])" if kind == "composite" else r"([\\,$])"
-        return re.sub(separators, r"\\\1", found)
+        found = _SEPARATORS.sub(r"\\\1", found)
+        return found if kind == "composite" else found.replace("$", "\\$")
 
     # -- tokens
 
