@@ -87,8 +87,8 @@ Modifiers: `:missing` on all; string `:exact` `:contains`; token `:not` `:in` `:
 of identifiers, `:of-type`; reference `:identifier` `:[type]` `:above` `:below` `:text`; uri `:above` `:below`; \
 includes `:iterate`. Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `eb` `ap`. Chains \
 of eight links, `_has`, `_list` with an id, `_text`, `_content`, `_filter`, `_sort`, `_count`, `_total`, `_summary`, \
-`_elements`, `_type`. Not served: `_query`, `near` (R4 has it for Location; it is not stated there), `_list=$...`, and \
-in histories `_list`. A parameter that is not known or not served is left out of a search and named in an \
+`_elements`, `_type`. Not served: `_query`, `_list=$...`, and in \
+histories `_list`. A parameter that is not known or not served is left out of a search and named in an \
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \
 modifiers and values that it cannot read."""
@@ -226,7 +226,7 @@ def _search_parameters(definitions: Definitions, resource_type: str) -> list[Jso
     return [
         {"name": parameter.code, "definition": parameter.url, "type": parameter.type}
         for parameter in definitions.search_parameters(resource_type).values()
-        if parameter.code in _COLUMNS or parameter.code in sources(resource_type)
+        if parameter.code in (*_COLUMNS, "near") or parameter.code in sources(resource_type)
     ]
 
 

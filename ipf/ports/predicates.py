@@ -253,6 +253,15 @@ class IndexedWords:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """The Location is at most `metres` from the point (degrees)."""
+
+    latitude: float
+    longitude: float
+    metres: float
+
+
+@dataclass(frozen=True, slots=True)
 class TypedIdentifier:
     """Some Identifier of the parameter `code` has this `value` and a type with this coding."""
 
@@ -334,6 +343,7 @@ Test = (
     | ListMember
     | CodedText
     | FullText
+    | Near
     | TypedIdentifier
     | ContextOutside
     | AllOf

@@ -236,6 +236,41 @@ class SearchContract(Writing):
         await self.write(change(rids[0], changed, 3, changed, deleted=True))
         self.assertEqual(await self.found("Observation?code:text=urine"), ["two"])
 
+    async def test_near(self) -> None:
+        """Circles around a point, over the date line and a pole too; pages, totals, changes."""
+
+        def at(id_: str, latitude: float, longitude: float) -> Json:
+            where = {"latitude": latitude, "longitude": longitude}
+            return {"resourceType": "Location", "id": id_, "name": id_, "position": where}
+
+        places = [
+            at("bern", 46.948, 7.4474), at("thun", 46.758, 7.628), at("zurich", 47.3769, 8.5417),
+            at("fiji", -17, 179.9),
+            at("tonga", -17, -179.9), at("pole", 89.99, 10), at("beyond", 89.99, -170),
+            {"resourceType": "Location", "id": "none", "name": "none"},
+        ]  # fmt: skip
+        rids = await self.create(*places)
+        for query, expected in (
+            ("near=46.948|7.4474|1|km", "bern"),
+            ("near=46.948|7.4474|30|km", "bern thun"),
+            ("near=46.948|7.4474", "bern thun"),
+            ("near=46.948|7.4474|30000|m", "bern thun"), ("near=46.948|7.4474|60|[mi_i]", "bern thun zurich"),
+            ("near=46.948|7.4474|95", "bern thun"), ("near=46.948|7.4474|96", "bern thun zurich"),
+            ("near=-17|180|20|km", "fiji tonga"), ("near=-17|179.95|10", "fiji"), ("near=-17|-179.95|22", "fiji tonga"),
+            ("near=90|0|2", "pole beyond"), ("near=89.99|10|1", "pole"), ("near=89.99|10|3", "pole beyond"),
+            ("near=0|0|30000", "bern thun zurich fiji tonga pole beyond"),
+            ("near=0|0|1", ""),
+            ("near=46.948|7.4474|0", "bern"),
+            ("near=46.948|7.4474|1,47.3769|8.5417|1", "bern zurich"), ("near=46.948|7.4474|30&name=thun", "thun"),
+            ("near:missing=true", "none"), ("near=46.948|7.4474|30&_sort=-name", "thun bern"),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(f"Location?{query}"), expected.split(), query)
+            page = await self.store.search("default", replace(parse_criteria(f"Location?{query}"), count=1))
+            self.assertEqual(page.total, len(expected.split()), query)
+        moved = at("thun", 0, 0)
+        await self.write(change(rids[1], moved, 2, places[1]))
+        self.assertEqual(await self.found("Location?near=46.948|7.4474|30"), ["bern"])
+
     async def test_filters(self) -> None:
         """`_filter`: each operator, and, or, not, parentheses, chains, brackets."""
         await self.create(*WORLD)

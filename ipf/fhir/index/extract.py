@@ -7,7 +7,8 @@ search parameter.  Expressions that are no simple paths run in the FHIRPath engi
 until `forget` is called, because the search parameters have changed.
 
 `_id` and `_lastUpdated` have no entries: the store has columns for them.  The words of `_text` and
-`_content` are indexed where a setting says so (`words.py`).  Location's `near` is not indexed.
+`_content` are indexed where a setting says so (`words.py`).  The position of a Location
+is indexed for `near` (`positions.py`).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -20,6 +21,7 @@ from ipf.fhir.index.composites import Composite, composite_indexer
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.general import evaluate
 from ipf.fhir.index.paths import ElementPath
+from ipf.fhir.index.positions import position_entries
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.tree import PathTree
 from ipf.fhir.index.values import EntryCollector, Indexer
@@ -45,6 +47,7 @@ def extract(resource: dict[str, Any]) -> Entries:
     plan.index(resource, found)
     for parameter in plan.general:
         evaluate(parameter, resource, found)
+    found.quantities += position_entries(resource)
     return Entries(
         frozenset(found.texts),
         frozenset(found.dates) if found.dates else _NONE,

@@ -7,7 +7,7 @@ Source: https://hl7.org/fhir/R4/bundle.html, https://hl7.org/fhir/R4/http.html#s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -61,19 +61,23 @@ def searchset(
     *,
     included: Sequence[Version] = (),
     outcome: bytes = b"",
+    notes: Mapping[int, bytes] | None = None,
 ) -> bytes:
-    """A page of a searchset: matches, included resources, and an OperationOutcome about the search (JSON text)."""
-    base = _opened(base_url)
-    entries = [_found(base, one, b"match") for one in matches]
+    """A page of a searchset: matches, included resources, and an OperationOutcome about the search (JSON text).
+
+    `notes`: by the rid of a match, further members of its `search` (JSON text after a comma).
+    """
+    base, of_match = _opened(base_url), notes or {}
+    entries = [_found(base, one, b"match", of_match.get(one.rid, b"")) for one in matches]
     entries += [_found(base, one, b"include") for one in included]
     if outcome:
         entries.append(b'{"resource":%s,"search":{"mode":"outcome"}}' % outcome)
     return _bundle("searchset", entries, total, links)
 
 
-def _found(base: bytes, version: Version, mode: bytes) -> bytes:
+def _found(base: bytes, version: Version, mode: bytes, note: bytes = b"") -> bytes:
     where = f"/{version.resource_type}/{version.id}".encode()
-    return b'{"fullUrl":%b%b","resource":%b,"search":{"mode":"%b"}}' % (base, where, version.body, mode)
+    return b'{"fullUrl":%b%b","resource":%b,"search":{"mode":"%b"%b}}' % (base, where, version.body, mode, note)
 
 
 def history(versions: Sequence[Version], total: int | None, base_url: str, links: Sequence[Link]) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ipf.errors import Category, Problem
 from ipf.fhir.search.full_text import has_words
 from ipf.fhir.search.match_texts import has_text, has_typed_identifier
+from ipf.fhir.search.near import is_near
 from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
 from ipf.ports.index import Entries
 from ipf.ports.predicates import (
@@ -32,6 +33,7 @@ from ipf.ports.predicates import (
     IdIn,
     LastUpdated,
     Linked,
+    Near,
     Not,
     Present,
     QuantityIn,
@@ -140,6 +142,8 @@ class Candidate:
                 return self._other_resources().referred(resource_type, code, tests, f"{self.resource_type}/{self.id}")
             case FullText():
                 return has_words(test, self._whole())
+            case Near():
+                return is_near(test, self._whole())
             case CodedText():
                 return has_text(test, self._whole())
             case ContextOutside(patients):

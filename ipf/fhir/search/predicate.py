@@ -18,6 +18,7 @@ from ipf.ports.predicates import (
     Has,
     Linked,
     ListMember,
+    Near,
     Not,
     ReferenceIn,
     Test,
@@ -55,7 +56,7 @@ def needs_store(test: Test) -> bool:
 
 def needs_resource(test: Test) -> bool:
     """Whether the answer takes the resource itself: index entries only come near to it."""
-    return within(test, CodedText, FullText, TypedIdentifier, ContextOutside)
+    return within(test, CodedText, FullText, Near, TypedIdentifier, ContextOutside)
 
 
 def parameters_that_need_store(query: Query) -> tuple[str, ...]:

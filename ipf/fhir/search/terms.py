@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ipf.errors import Category, Problem
+from ipf.fhir.index.positions import NEAR
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.words import CONTENT, TEXT
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.search.full_text import full_text
+from ipf.fhir.search.near import near
 from ipf.fhir.search.parameter import RequestedParameter, any_of, split
 from ipf.fhir.search.predicate import needs_resource
 from ipf.fhir.search.values import build, last_updated
@@ -24,10 +26,10 @@ _MOST_READ = 1000  # parameters that one chain is read as, over all types that i
 _ID, _LAST_UPDATED, _LIST, _HAS = "_id", "_lastUpdated", "_list", "_has"
 _FULL_TEXT = frozenset({TEXT, CONTENT})
 _FILTER = "_filter"
+_LOCATION = "Location"
 _REFUSED = {
     _FILTER: "filter expressions are no part of chains",
     "_query": "named queries are not supported",
-    "near": "searching by distance is not supported",
 }
 
 
@@ -43,6 +45,7 @@ class Unsupported(Exception):
 def served(resource_type: str) -> list[str]:
     """The search parameters of a type, in order; those of all types last."""
     known = definitions().search_parameters(resource_type).keys() & sources(resource_type).keys()
+    known |= {NEAR} if resource_type == _LOCATION else set()
     of_all = {_ID, _LAST_UPDATED, _LIST, _FILTER, *_FULL_TEXT}
     return sorted(known | of_all, key=lambda code: (code.startswith("_"), code))
 
@@ -70,6 +73,9 @@ class TermReader:
         code, _, modifier = name.partition(":")
         if code in (_ID, _LAST_UPDATED, _LIST) or code in _FULL_TEXT:
             return self._special(resource_type, code, modifier, value)
+        if code == NEAR and resource_type == _LOCATION:
+            parameter = definitions().search_parameters(resource_type)[code]
+            return near(RequestedParameter(self.name, modifier, parameter, Source((code,)), self.now, code), value)
         requested = replace(self.requested(resource_type, code), modifier=modifier)
         if not value.strip(","):
             raise Unsupported("has no value", Category.VALUE)
@@ -178,7 +184,7 @@ class TermReader:
 
     def _of_others(self, test: Test) -> Test:
         if needs_resource(test):
-            text = "_text, _content and the modifiers :text and :of-type are not supported in chains"
+            text = "near, _text, _content and the modifiers :text and :of-type are not supported in chains"
             raise self._refused(text, Category.NOT_SUPPORTED)
         return test
 

@@ -27,6 +27,7 @@ from ipf.ports.search import Query, Term
 from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import applied, preference, selection
 from ipf.rest.http.outcome import warning
+from ipf.rest.interactions.search_distances import distances
 from ipf.rest.interactions.search_expand import expanded
 from ipf.rest.interactions.search_include import Included
 from ipf.rest.interactions.search_types import search_types
@@ -143,14 +144,15 @@ async def search_response(
         parameters_used.append((_TYPE, ",".join(named)))
     page_links = await links(request, repository, scope.path, parameters_used, cursor, page)
     includes = [one for query in queries for one in query.includes]
+    notes = distances(queries, page.matches)
     if not (includes or ignored):
-        body = searchset(page.matches, page.total, request.base_url, page_links)
+        body = searchset(page.matches, page.total, request.base_url, page_links, notes=notes)
         return Answer(200, body, applied(request, *_HANDLING), about=() if is_trail else page.matches)
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
-        outcome=_warnings(ignored, included),
+        outcome=_warnings(ignored, included), notes=notes,
     ), applied(request, *_HANDLING), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 

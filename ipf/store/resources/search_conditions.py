@@ -32,6 +32,7 @@ from ipf.ports.predicates import (
     LastUpdated,
     Linked,
     ManyValues,
+    Near,
     Not,
     Present,
     QuantityIn,
@@ -132,7 +133,7 @@ class Conditions:
                 return self._linked(test, resource_type, alias)
             case Has():
                 return self._has(test, resource_type, alias)
-            case CodedText() | FullText() | ContextOutside():
+            case CodedText() | FullText() | Near() | ContextOutside():
                 return "true"
         if self._probes(test):
             return self._probe(test, resource_type, alias)
@@ -153,7 +154,7 @@ class Conditions:
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | FullText() | ContextOutside():
+            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | FullText() | Near() | ContextOutside():
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
 
@@ -353,7 +354,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
-        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | ContextOutside():
+        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | Near() | ContextOutside():
             return set()
     return {(resource_type, _code(test))}
 

@@ -317,6 +317,6 @@ def _merged(tests: Sequence[Test]) -> Test:
 def _passes(found: Version, tests: Sequence[Test]) -> bool:
     now = datetime.now(UTC)
     resource = loads(found.body)
-    entries = extract(resource) if any(within(test, ContextOutside) for test in tests) else EMPTY
+    entries = extract(resource) if any(within(test, ContextOutside, AllOf) for test in tests) else EMPTY
     candidate = Candidate(found.resource_type, entries, found.id, now, resource)
     return all(candidate.passes(test) for test in tests)

@@ -21,7 +21,7 @@ IGNORED = (
     ("Patient?_totalMethod=count&_id=bob", "Patient/bob", "Patient?_id=bob", "_totalMethod"),
     ("Patient?_query=q&_id=bob", "Patient/bob", "Patient?_id=bob",
      "_query"),
-    ("Location?near=1|2", "", "Location", "near"),
+    ("Patient?near=1|2&_id=bob", "Patient/bob", "Patient?_id=bob", "near"),
     ("Patient?_sort=nonsense,-_id&_id=bob,cid", "Patient/cid Patient/bob", "Patient?_sort=-_id&_id=bob%2Ccid",
      "_sort=nonsense"),
     ("Patient?_include=Patient:nonsense&_include=Patient:organization&_id=ann", "Patient/ann",

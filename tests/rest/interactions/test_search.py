@@ -276,6 +276,17 @@ class SearchSuite(Suite):
         ):  # fmt: skip
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
 
+    async def test_distances(self) -> None:
+        """A match of `near` says how far it is."""
+        where = {"position": {"latitude": 46.758, "longitude": 7.628}}
+        await self.world.send("PUT", "Location/thun", {"resourceType": "Location", "id": "thun", **where})
+        for url in ("Location?near=46.948|7.4474|30|km", "Location?near=46.948|7.4474|30|km&_include=*&x=1"):
+            (entry, *_) = loads((await self.world.send("GET", url)).body)["entry"]
+            (extension,) = entry["search"]["extension"]
+            self.assertEqual(entry["search"]["mode"], "match")
+            self.assertEqual(extension["url"].rpartition("/")[2], "location-distance")
+            self.assertEqual(round(float(extension["valueDistance"]["value"]), 1), 25.2)
+
     async def test_lists_and_value_sets(self) -> None:
         """`_list`, `:in`, `:not-in` and `:below`."""
         await self.fill()

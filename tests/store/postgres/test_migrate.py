@@ -25,7 +25,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (35, "d61a12b0b381ac587ab9dfe2bfd13de73a7fc6f4bceb3ef09d5c30f620f9bfaf"),
+    "fhir": (38, "748b8f0b4f5cd109f58ddd0325c819cd86ac9d906912e7ed70b3d0883d0ce25c"),
     "ipf": (20, "1e4e7ff24ab40a6bbd61ee599efa262e3adcaaa769245f3e8f6635e97678d65d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
