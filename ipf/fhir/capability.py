@@ -62,6 +62,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "meta-add": {"*": f"{_CORE}Resource-meta-add"},
     "meta-delete": {"*": f"{_CORE}Resource-meta-delete"},
     "diff": {"": "urn:ipf:OperationDefinition/diff", "*": "urn:ipf:OperationDefinition/diff"},
+    "match": {"Patient": f"{_CORE}Patient-match"},
     "merge": {"Patient": f"{_CORE}Patient-merge"},
     "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},
     "export": {"": f"{_BULK}export", "Patient": f"{_BULK}patient-export", "Group": f"{_BULK}group-export"},

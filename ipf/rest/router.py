@@ -48,6 +48,7 @@ from ipf.rest.operations.subscription_operations import binding_token, events, r
 from ipf.rest.operations.validate import validate
 from ipf.rest.reads import ReplicaReads
 from ipf.rest.resource_operations.diff import diff_instance, diff_system
+from ipf.rest.resource_operations.match import match
 from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
 from ipf.rest.terminology.capabilities import terminology_statement
 from ipf.rest.terminology.closure import closure
@@ -124,6 +125,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/$everything": {"GET": everything, "POST": everything},
     "[type]/[id]/$graphql": {"GET": graphql_query, "POST": graphql_query},
     "[type]/[id]/_history/[vid]": {"GET": vread},
+    "[type]/$match": {"POST": match},
     "[type]/$merge": {"POST": merge},
     "[type]/[id]/$unmerge": {"POST": unmerge},
     "[type]/$document": {"GET": document, "POST": document},

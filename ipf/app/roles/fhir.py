@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.web.resource import IResource
@@ -19,6 +20,7 @@ from ipf.app.runtime.stores import NotifierRouter, OpenedStores
 from ipf.app.stages.maintenance import deidentification
 from ipf.app.stages.notifications import start_websockets
 from ipf.config.settings import Settings
+from ipf.mapping.language.identity_table import IdentityTable, read_table
 from ipf.pipeline.tracing import traced_handler
 from ipf.pipeline.worker import Worker
 from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
@@ -148,6 +150,7 @@ def open_repository(
         conformance=conformance,
         terminology=TenantTerminology(conformance, run_in_thread),
         closures=PostgresClosureTables(stores.fhir_database),
+        identity_table=read_table(Path(settings.identity_file)) if settings.identity_file else IdentityTable(),
         deletes_many=settings.conditional_delete == "multiple",
         strict_search=settings.search_handling == "strict",
         max_bundle_entries=settings.max_bundle_entries,

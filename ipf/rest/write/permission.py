@@ -78,6 +78,7 @@ _OPERATIONS = {
     "$meta-add": "u",
     "$meta-delete": "u",
     "$diff": "r",
+    "$match": "s",
     "$dry-run": "s",
 }
 """The right that an operation on a type requires; an operation that is not listed requires all rights."""

@@ -14,6 +14,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.topics.basic import TOPIC_TYPES
 from ipf.fhir.topics.unsupported import unsupported_in
 from ipf.fhir.validation import Finding
+from ipf.mapping.language.identity_table import IdentityTable
 from ipf.ports import (
     DEFAULT_TENANT,
     OPEN,
@@ -69,7 +70,7 @@ class Repository:
     those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
-    conditional delete deletes all matches.
+    conditional delete deletes all matches.  `identity_table`: which identifiers identify a Patient.
     """
 
     store: FhirStore
@@ -81,6 +82,7 @@ class Repository:
     page_size: int = 50
     strict_search: bool = False
     deletes_many: bool = False
+    identity_table: IdentityTable = field(default_factory=IdentityTable)
     max_page_size: int = 1000
     max_bundle_entries: int = 10_000
     terminology: Terminology | None = None
