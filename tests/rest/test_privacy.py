@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.pipeline.maintenance.export import Export
 from ipf.ports import OPEN, Answer, Caller, Json
+from ipf.rest.background import job_runner
 from ipf.security.access import install
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
 from ipf.store.resources.consents import PostgresConsents
 from tests.fakes.consents import MemoryConsents
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
 from tests.security.privacy.consents import ISSUER, coded, consent, labelled, observation, rule
 
 CONFIDENTIALITY = "http://terminology.hl7.org/CodeSystem/v3-Confidentiality"
@@ -154,9 +156,36 @@ class PrivacySuite(Suite):
         self.assertEqual(len(body.splitlines()), output["count"])
         return b'"hidden"' in body
 
+    async def later(self, url: str) -> bool:
+        """The answer of a search that is a job; a break-glass request is answered at once."""
+        self.world.export_hours = 1_000_000.0  # the database has another clock than the world
+        answer = await self.ask("GET", url, prefer="respond-async")
+        if answer.status == 202:
+            while await job_runner(self.world.repository).step():
+                pass
+            answer = await self.ask("GET", dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/"))
+        self.assertEqual(answer.status, 200, answer.body)
+        return b'"hidden"' in answer.body
+
+    async def in_document(self) -> bool:
+        """Whether a document of a Composition that refers to it has it."""
+        section = [{"entry": [{"reference": "Observation/hidden"}, {"reference": "Observation/other"}]}]
+        await self.store({
+            "resourceType": "Composition", "id": "doc", "status": "final", "type": {"text": "x"}, "date": "2024-01-01",
+            "title": "x", "author": [{"reference": "Patient/p2"}], "section": section,
+        })  # fmt: skip
+        strict = await self.ask("GET", "Composition/doc/$document")
+        found = loads((await self.ask("GET", "Composition/doc/$document", prefer="handling=lenient")).body)
+        has = "hidden" in [one["resource"]["id"] for one in found["entry"]]
+        self.assertEqual(strict.status, 200 if has else 422)
+        self.assertIn("other", [one["resource"]["id"] for one in found["entry"]])
+        return has
+
     def ways(self) -> dict[str, Callable[[], Awaitable[bool]]]:
         """By name, each way to learn of the Observation."""
         found: dict[str, Callable[[], Awaitable[bool]]] = {
+            "a search as a job": partial(self.later, "Observation?code=4548-4"),
+            "$document": self.in_document,
             "POST _search": self.posted,
             "batch": self.batch,
             "patch": lambda: self.patched("Observation/hidden"),
@@ -198,6 +227,23 @@ class PrivacySuite(Suite):
             self.headers = REASON if name == "break_glass" else {}
             for way, learns in self.ways().items():
                 self.assertEqual(await learns(), expected, f"{name}: {way}")
+
+    async def test_an_answer_of_a_job_leaves_out_what_is_hidden_by_now(self) -> None:
+        """The job ran before the Consent was written."""
+        self.world.export_hours = 1_000_000.0
+        self.install()
+        self.caller, self.headers = CALLERS["hidden"], {}
+        await self.store(*OTHERS, HIDDEN)
+        answer = await self.ask("GET", "Observation", prefer="respond-async")
+        while await job_runner(self.world.repository).step():
+            pass
+        url = dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/")
+        before = loads((await self.ask("GET", url)).body)["entry"][0]["resource"]
+        self.assertEqual((len(before["entry"]), before["total"]), (2, 2))
+        await self.store(DENIAL)
+        after = loads((await self.ask("GET", url)).body)["entry"][0]["resource"]
+        self.assertEqual([one["resource"]["id"] for one in after["entry"]], ["other"])
+        self.assertNotIn("total", after)
 
     async def test_labels(self) -> None:
         """Also of the version before, which had no label."""
