@@ -256,7 +256,7 @@ def append_choice(found: Items, value: dict[str, Any], choices: Mapping[str, str
     for key in value:
         if key in choices:
             _append(found, value[key], value.get("_" + key), choices[key])
-        elif key[:1] == "_" and key[1:] in choices and key[1:] not in value:
+        elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in value:
             _append(found, None, value[key], choices[key[1:]])
 
 
@@ -382,8 +382,7 @@ def is_type(item: Any, namespace: str, name: str, model: Model, *, exact_primiti
     if type(item) is FhirNode:
         if namespace == "System":
             return False
-        inner = item.type is not None and "." in item.type
-        kind = item.type if inner and item.type else _type_of_node(item, model).name
+        kind = item.type if item.type is not None else _type_of_node(item, model).name
         if exact_primitive and model.is_primitive(kind):
             return kind == name
         return model.is_a(kind, name)

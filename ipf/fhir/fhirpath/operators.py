@@ -11,7 +11,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath import quantities, values
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import NUMBERS, FhirNode, Items, is_foreign, plain
+from ipf.fhir.fhirpath.nodes import NUMBERS, SCALARS, FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
 
 MAX_TEXT = 10_000_000
@@ -30,7 +30,10 @@ def single(items: Items, what: str) -> Any:
     Of a repeated HL7 v2 field the first repetition counts, also where the standard allows one, so that the message can
     be converted.
     """
-    if len(items) == 1 or (items and is_foreign(items[0])):
+    if len(items) == 1:
+        item = items[0]
+        return item if type(item) in SCALARS else plain(item)
+    if items and is_foreign(items[0]):
         return plain(items[0])
     if not items:
         return None

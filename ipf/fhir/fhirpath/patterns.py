@@ -47,9 +47,11 @@ def replace(regex: str, text: str, new: str, flags: str = "") -> str:
 
 
 def _compiled(regex: str, flags: str) -> Pattern:
+    if not flags:
+        return pattern(regex)
     if not set(flags) <= {"i", "m"}:
         raise PatternError("the flags of a regular expression are i and m")
-    return pattern(f"(?{flags}){regex}" if flags else regex)
+    return pattern(f"(?{flags}){regex}")
 
 
 def _check_groups(compiled: Pattern, new: str) -> None:

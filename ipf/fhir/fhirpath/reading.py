@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from ipf.fhir.fhirpath.code import Code, Run, itself, nothing
 from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.model import RESOURCE_ROOTS, Model
-from ipf.fhir.fhirpath.nodes import SCALARS, FhirNode, Items, append_typed, member, resource_type, wrapped
+from ipf.fhir.fhirpath.nodes import (
+    SCALARS,
+    FhirNode,
+    Items,
+    append_choice,
+    append_typed,
+    member,
+    resource_type,
+    wrapped,
+)
 
 
 def path(source: Code, names: tuple[str, ...], model: Model) -> Code:
@@ -105,7 +114,11 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
     def run(context: Context, this: Items) -> Items:
         found: Items = []
         for each in source(context, this):
-            if type(each) is dict:
+            if type(each) is not dict:
+                continue
+            if not rest:
+                append_choice(found, each, choices)
+            else:
                 for key in each:
                     if key in choices:
                         found += reader(key)(context, [each])

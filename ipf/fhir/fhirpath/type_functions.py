@@ -6,7 +6,6 @@ Source: http://hl7.org/fhirpath/N1/#types
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath.code import Code, itself, nothing, operand_of, tested
@@ -44,13 +43,12 @@ def type_test(compiler: Compiling, operand: ast.Node | None, written: str, kind:
     namespace, name = read_type(model, written)
     source = operand_of(compiler, operand, kind)
     items_of = source.nodes()
-    fits = _memory(namespace, name, model, exact_primitive=False)
 
     def test(context: Context, this: Items) -> bool | None:
         items = items_of(context, this)
         if len(items) > 1:
             raise FhirPathError(f"'is' needs one item, got {len(items)}")
-        return fits(items[0]) if items else None
+        return is_type(items[0], namespace, name, model) if items else None
 
     return tested(test)
 
@@ -93,28 +91,22 @@ def of_type(compiler: Compiling, operand: ast.Node | None, written: str, kind: s
 
 def _of_nodes(source: Code, namespace: str, name: str, model: Model) -> Code:
     items_of = source.run
-    fits = _memory(namespace, name, model, exact_primitive=True)
+    known: dict[str, bool] = {}  # the type of a node -> whether it is the wanted one
 
     def run(context: Context, this: Items) -> Items:
-        return [item for item in items_of(context, this) if fits(item)]
+        found: Items = []
+        for item in items_of(context, this):
+            kind = item.type if type(item) is FhirNode else None
+            fits = known.get(kind) if kind is not None else None
+            if fits is None:
+                fits = is_type(item, namespace, name, model, exact_primitive=True)
+                if kind is not None:
+                    known[kind] = fits
+            if fits:
+                found.append(item)
+        return found
 
     return Code(run)
-
-
-def _memory(namespace: str, name: str, model: Model, *, exact_primitive: bool) -> Callable[[Any], bool]:
-    """`is_type` for one type, which decides once for each type of items."""
-    known: dict[str, bool] = {}
-
-    def fits(item: Any) -> bool:
-        kind = item.type if type(item) is FhirNode else None
-        if kind is None:
-            return is_type(item, namespace, name, model, exact_primitive=exact_primitive)
-        answer = known.get(kind)
-        if answer is None:
-            answer = known[kind] = is_type(item, namespace, name, model, exact_primitive=exact_primitive)
-        return answer
-
-    return fits
 
 
 def _of_choice(compiler: Compiling, operand: ast.Node | None, name: str, kind: str | None) -> Code | None:

@@ -122,6 +122,8 @@ def parse_time(text: str) -> Time | None:
 def compare(left: Temporal, right: Temporal) -> int | None:
     """-1, 0 or 1; None when the precisions (or a missing zone) leave it open.  Both must be times, or neither."""
     a, b = left.parts, right.parts
+    if type(left) is Date and type(right) is Date and len(a) == len(b):
+        return (a > b) - (a < b)
     left_offset, right_offset = _zone_of(left), _zone_of(right)
     if left_offset is not None and right_offset is not None and left_offset != right_offset:
         a, b = _to_utc(a, left_offset), _to_utc(b, right_offset)
@@ -222,7 +224,8 @@ def _add_months(value: Temporal, months: int) -> Temporal | None:
     if len(parts) >= MONTH:
         parts[1] = month_index + 1
     if len(parts) >= DAY:
-        parts[2] = min(int(parts[2]), monthrange(year, month_index + 1)[1])
+        day = int(parts[2])
+        parts[2] = day if day <= 28 else min(day, monthrange(year, month_index + 1)[1])
     return _with_parts(value, tuple(parts))
 
 
