@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
-_DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
+_PARTIAL_DATE = re.compile(r"(\d{4})(?:-(\d{2}))?", re.ASCII)
 _CLOCK = re.compile(r"(\d{2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?", re.ASCII)
 _ZONE = re.compile(r"Z|[+-]\d{2}:\d{2}", re.ASCII)
 
@@ -81,29 +81,33 @@ Temporal = Date | DateTime | Time
 
 def parse_date(text: str) -> Date | None:
     """`2015`, `2015-02` or `2015-02-04`; None when it is no date of the calendar."""
-    match = _DATE.fullmatch(text)
-    if match is None:
+    if len(text) == 10 and text[4] == text[7] == "-":
+        try:
+            found = date.fromisoformat(text)
+        except ValueError:
+            return None
+        return Date((found.year, found.month, found.day))
+    match = _PARTIAL_DATE.fullmatch(text)
+    year, month = (int(match[1]), int(match[2] or 1)) if match else (0, 0)
+    if match is None or not (year >= 1 and 1 <= month <= 12):
         return None
-    year, month, day = match.groups()
-    if day is not None:
-        return _valid_date((int(year), int(month), int(day)))
-    return _valid_date((int(year), int(month)) if month is not None else (int(year),))
+    return Date((year, month) if match[2] else (year,))
 
 
 def parse_datetime(text: str) -> DateTime | None:
     """A date, with or without `T`, time of day and zone; None when it is none."""
     day, _, rest = text.partition("T")
-    date = parse_date(day)
-    if date is None or not rest:
-        return DateTime(date.parts) if date else None
+    found = parse_date(day)
+    if found is None or not rest:
+        return DateTime(found.parts) if found else None
     zone = _ZONE.search(rest)
     clock = parse_time(rest[: zone.start()] if zone else rest)
     if clock is None or (zone and zone.end() != len(rest)):
         return None
-    if len(date.parts) < DAY:
+    if len(found.parts) < DAY:
         return None
     offset = _offset(zone.group()) if zone else None
-    return None if offset is not None and abs(offset) > 14 * 60 else DateTime(date.parts + clock.parts, offset)
+    return None if offset is not None and abs(offset) > 14 * 60 else DateTime(found.parts + clock.parts, offset)
 
 
 def parse_time(text: str) -> Time | None:
@@ -163,13 +167,6 @@ _SECONDS = {
     "second": Decimal(1),
     "millisecond": Decimal("0.001"),
 }
-
-
-def _valid_date(parts: tuple[int, ...]) -> Date | None:
-    year, month, day = (*parts, 1, 1)[:3]
-    if not (1 <= year <= 9999 and 1 <= month <= 12 and day >= 1):
-        return None
-    return Date(parts) if day <= 28 or day <= monthrange(year, month)[1] else None
 
 
 def _offset(zone: str) -> int:

@@ -44,12 +44,12 @@ class Pattern:
     def is_in(self, text: str) -> bool:
         """Whether the pattern matches any part of the text."""
         self.check_length(len(text))
-        return self._compiled.search(_unicode(text)) is not None
+        return self._compiled.search(_utf8(text)) is not None
 
     def is_all_of(self, text: str) -> bool:
         """Whether the pattern matches the whole text."""
         self.check_length(len(text))
-        return self._compiled.fullmatch(_unicode(text)) is not None
+        return self._compiled.fullmatch(_utf8(text)) is not None
 
     def replace(self, text: str, new: Callable[[re2._Match], str]) -> str:
         """The text with each match replaced by the result of `new`."""
@@ -62,7 +62,7 @@ class Pattern:
             return new(match)
 
         self.check_length(len(text))
-        replaced: str = self._compiled.sub(replacement, _unicode(text))
+        replaced: str = self._compiled.sub(replacement, _utf8(text).decode())
         return replaced
 
     def check_length(self, characters: int) -> None:
@@ -94,6 +94,6 @@ def _reason(error: re2.error) -> str:
     return f"the regular expression is not valid: {said[:200]}{hint}"
 
 
-def _unicode(text: str) -> str:
-    """The text without halves of surrogate pairs, which UTF-8 cannot encode."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
+def _utf8(text: str) -> bytes:
+    """The text as RE2 reads it; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+    return text.encode(errors="replace")
