@@ -54,7 +54,7 @@ LAYERS = {
         {"topics", "xml", "profiles"},
         {"patch"},
         {"terminology"},
-        {"validation"},
+        {"validation", "releases"},
     ],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
     "rest": [

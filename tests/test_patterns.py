@@ -37,6 +37,7 @@ MADE = {
     "ipf.fhir.fhirpath.lexer": "the three quotation marks",
     "ipf.fhir.model.erased_references": "a beginning of the module itself, or the base URL, escaped",
     "ipf.fhir.model.json": "three beginnings of a number",
+    "ipf.fhir.releases.files": "names of files, which the readers of the release formats have as literals",
     "ipf.fhir.structure.primitives": "the patterns that R4 defines for its primitive types",
     "ipf.hl7.segments": "the field separator of a message, escaped: one character",
     "ipf.hl7.words": "a word that an operator searches, and delimiters of a message, escaped: no repetition of them",

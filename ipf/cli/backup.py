@@ -16,7 +16,7 @@ from ipf.config.paths import python_path
 Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
-_ENV_FILE = click.option(
+ENV_FILE = click.option(
     "--env-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Environment file of the service, such as /etc/ipf.env; default: the environment of this shell.",
@@ -31,7 +31,7 @@ def register(cli: click.Group, command: Register) -> None:
 
 @click.command("backup")
 @_FOLDER
-@_ENV_FILE
+@ENV_FILE
 @click.option("--verify", is_flag=True, help="Check an existing backup: load it into a server of its own.")
 @click.option("--scratch", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="With --verify: folder for that server's files; default: beside FOLDER.")  # fmt: skip
@@ -46,12 +46,14 @@ def backup(folder: Path, env_file: Path | None, verify: bool, scratch: Path | No
         raise click.UsageError("--scratch and --key go with --verify")
     options = [f"--scratch={scratch}"] if scratch else []
     options += [f"--key={one}" for one in keys]
-    _run("ipf.app.backup", ["verify" if verify else "backup", str(folder), *_environment(env_file), *options])
+    run_in_terminal(
+        "ipf.app.backup", ["verify" if verify else "backup", str(folder), *environment_options(env_file), *options]
+    )
 
 
 @click.command("restore")
 @_FOLDER
-@_ENV_FILE
+@ENV_FILE
 @click.option("--replace", is_flag=True, help="Remove what is in both databases first.")
 def restore(folder: Path, env_file: Path | None, replace: bool) -> None:
     """Load the backup in FOLDER into the two empty databases of the settings, and check it.  No service may run.
@@ -59,11 +61,11 @@ def restore(folder: Path, env_file: Path | None, replace: bool) -> None:
     Exit status: 0 restored and complete; 1 refused, failed, or the check found something.
     """
     options = ["--replace"] if replace else []
-    _run("ipf.app.backup", ["restore", str(folder), *_environment(env_file), *options])
+    run_in_terminal("ipf.app.backup", ["restore", str(folder), *environment_options(env_file), *options])
 
 
 @click.command("migrate")
-@_ENV_FILE
+@ENV_FILE
 @click.option("--dry-run", is_flag=True, help="Only list what would be applied: locks, rewrites, sizes.")
 @click.option(
     "--try", "tries", is_flag=True, help="Apply it in transactions that are rolled back, and say how long it took."
@@ -74,14 +76,15 @@ def migrate(env_file: Path | None, dry_run: bool, tries: bool) -> None:
     Exit status: 0 done; 1 refused or failed.
     """
     mode = ["--dry-run"] if dry_run else ["--try"] if tries else []
-    _run("ipf.app.migrations", [*mode, *_environment(env_file)])
+    run_in_terminal("ipf.app.migrations", [*mode, *environment_options(env_file)])
 
 
-def _environment(env_file: Path | None) -> list[str]:
+def environment_options(env_file: Path | None) -> list[str]:
+    """The option of a module for the environment file."""
     return [f"--env-file={env_file}"] if env_file else []
 
 
-def _run(module: str, arguments: list[str]) -> None:
-    """End with the exit status of a module."""
+def run_in_terminal(module: str, arguments: list[str]) -> None:
+    """Run a module on this terminal, and end with its exit status."""
     environment = os.environ | {"PYTHONPATH": python_path()}
     sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], env=environment))

@@ -34,6 +34,7 @@ from ipf.cli import (
     sending,
     sources,
     subscriptions,
+    terminology,
 )
 from ipf.cli.api import Api, Refused
 from ipf.cli.output import Output
@@ -135,6 +136,7 @@ erasure.register(cli, command)
 doctor.register(cli, command)
 completion.register(cli, command)
 backup.register(cli, command)
+terminology.register(cli, command)
 
 
 def main() -> None:
