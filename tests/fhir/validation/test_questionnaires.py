@@ -231,6 +231,12 @@ class ValueTests(TestCase):
         self.assertEqual(self.errors(numbers, {"valueInteger": 2}), [])
         self.assertIn("no option", self.errors(numbers, {"valueInteger": 3})[0])
 
+    def test_very_many_options_and_answers(self) -> None:
+        """Each answer is one look-up: this took three minutes when it compared all options."""
+        many = [{"valueCoding": {"system": "s:x", "code": f"c{number}"}} for number in range(20_000)]
+        wrong = [{"valueCoding": {"system": "s:x", "code": f"z{number}"}} for number in range(5_000)]
+        self.assertGreater(len(self.errors(question("c", "choice", repeats=True, answerOption=many), *wrong)), 200)
+
     def test_value_sets(self) -> None:
         gender = question("c", "choice", answerValueSet="http://hl7.org/fhir/ValueSet/administrative-gender")
         system = "http://hl7.org/fhir/administrative-gender"

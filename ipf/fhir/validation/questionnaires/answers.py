@@ -16,9 +16,9 @@ from ipf.fhir.terminology.valueset import Membership, expansion_of, facts_of
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.proposals import code_meant, nearest
 from ipf.fhir.validation.questionnaires.enabling import comparable, same_coding
-from ipf.fhir.validation.questionnaires.form import Form, Question, items_of, value_of
+from ipf.fhir.validation.questionnaires.form import Form, Question, items_of, option_key, value_of
 from ipf.fhir.validation.references import target_type
-from ipf.fhir.validation.values import equal_primitives, shorten
+from ipf.fhir.validation.values import shorten
 
 _NUMBERS = {"Decimal", "Integer"}
 
@@ -32,7 +32,7 @@ def check_answer(
         return
     kind, value = found
     place = f"{location}.value.ofType({kind[0].lower() + kind[1:] if kind[:1] in 'BDISTU' else kind})"
-    allowed = question.value_types()
+    allowed = question.value_types
     if kind not in allowed:
         expected = " or ".join(f"value{one}" for one in allowed)
         text = f"an answer to '{question.link_id}' ({question.type}) is value{kind}, expected is {expected}"
@@ -54,20 +54,13 @@ def _check_choice(
     if kind == "String" and question.type == "open-choice":
         return
     if question.options and question.type in ("choice", "open-choice", "integer", "date", "time", "string", "text"):
-        options = [option for of, option in question.options if of == kind]
-        if not any(_is_option(option, value) for option in options):
+        if option_key(kind, value) not in question.option_keys:
             text = f"{shorten(value)} is no option of '{question.link_id}'"
-            run.error("code-invalid", text, place, lambda: _nearest_option(value, options))
+            run.error(
+                "code-invalid", text, place, lambda: _nearest_option(value, [option for _, option in question.options])
+            )
     elif kind == "Coding" and isinstance(value_set := question.item.get("answerValueSet"), str):
         _check_member(form, question, value_set, value, place, terminology, run)
-
-
-def _is_option(option: Any, value: Any) -> bool:
-    if isinstance(option, dict) and isinstance(value, dict):
-        return (
-            same_coding(option, value) if "reference" not in option else option["reference"] == value.get("reference")
-        )
-    return equal_primitives(value, option)
 
 
 def _nearest_option(value: Any, options: list[Any]) -> str | None:
@@ -102,11 +95,12 @@ def _check_member(
 def _members(form: Form, url: str, terminology: Terminology) -> Membership | None:
     if not url.startswith("#"):
         return terminology.members(url)
-    contained = (one for one in items_of(form.resource, "contained") if one.get("id") == url[1:])
-    found = next(contained, None)
-    if found is None or found.get("resourceType") != "ValueSet":
-        return None
-    return expansion_of(facts_of(found), terminology.system, terminology.members)
+    if url not in form.value_sets:
+        contained = (one for one in items_of(form.resource, "contained") if one.get("id") == url[1:])
+        found = next((one for one in contained if one.get("resourceType") == "ValueSet"), None)
+        expanded = None if found is None else expansion_of(facts_of(found), terminology.system, terminology.members)
+        form.value_sets[url] = expanded
+    return form.value_sets[url]
 
 
 def _check_limits(question: Question, value: Any, place: str, run: Run) -> None:

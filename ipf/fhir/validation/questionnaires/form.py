@@ -5,9 +5,11 @@ Source: https://hl7.org/fhir/R4/questionnaire.html, https://hl7.org/fhir/R4/ques
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from ipf.fhir.terminology.valueset import Membership
 
 Json = dict[str, Any]
 DEEPEST = 100
@@ -44,6 +46,8 @@ class Question:
     children: dict[str, Question] = field(default_factory=dict)
     extensions: dict[str, list[Any]] = field(default_factory=dict)
     options: list[tuple[str, Any]] = field(default_factory=list)
+    option_keys: frozenset[Hashable] = frozenset()
+    value_types: tuple[str, ...] = ()
     uncertain: bool = False
 
     @property
@@ -60,24 +64,15 @@ class Question:
         """The value of an extension; None without it."""
         return next(iter(self.extensions.get(extension, ())), None)
 
-    def value_types(self) -> tuple[str, ...]:
-        """The types of its answers; those of its options count too, since a choice may be among texts or dates."""
-        kinds = VALUE_TYPES.get(self.type, ())
-        if self.type in ("choice", "open-choice") and self.options:
-            kinds = (
-                *dict.fromkeys(kind for kind, _ in self.options),
-                *(("String",) if self.type == "open-choice" else ()),
-            )
-        return kinds
-
 
 @dataclass(slots=True)
 class Form:
-    """A Questionnaire: its items, and its item of each link id."""
+    """A Questionnaire: its items, and its item of each link id.  `value_sets`: those in it that were expanded."""
 
     resource: Json
     children: dict[str, Question]
     by_id: dict[str, Question]
+    value_sets: dict[str, Membership | None] = field(default_factory=dict)
 
 
 def read_form(questionnaire: Json) -> Form:
@@ -101,6 +96,22 @@ def value_of(holder: Json, stem: str = "value") -> tuple[str, Any] | None:
     return None
 
 
+def option_key(kind: str, value: Any) -> Hashable:
+    """The same for an option and an answer that chooses it: of a Coding its system and code."""
+    if isinstance(value, dict):
+        return kind, str(value.get("system")), str(value.get("code")), str(value.get("reference"))
+    return kind, str(value) if isinstance(value, (str, list)) else value
+
+
+def _value_types(question: Question) -> tuple[str, ...]:
+    """The types of its answers; those of its options count too, since a choice may be among texts or dates."""
+    kinds = VALUE_TYPES.get(question.type, ())
+    if question.type not in ("choice", "open-choice") or not question.options:
+        return kinds
+    free = ("String",) if question.type == "open-choice" else ()
+    return (*dict.fromkeys([*(kind for kind, _ in question.options), *free]),)
+
+
 def _children(holder: Json, by_id: dict[str, Question], depth: int) -> dict[str, Question]:
     found: dict[str, Question] = {}
     for item in items_of(holder) if depth < DEEPEST else ():
@@ -112,6 +123,8 @@ def _children(holder: Json, by_id: dict[str, Question], depth: int) -> dict[str,
         question.options = [
             one for one in (value_of(each) for each in items_of(item, "answerOption")) if one is not None
         ]
+        question.value_types = _value_types(question)
+        question.option_keys = frozenset(option_key(*one) for one in question.options)
         question.uncertain = any(one.get("url") == _ENABLE_EXPRESSION for one in items_of(item, "extension"))
         question.children = _children(item, by_id, depth + 1)
     return found
