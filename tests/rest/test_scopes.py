@@ -72,6 +72,13 @@ TABLE: list[tuple[str, str, str, Any]] = [
     # what other resources say
     ("system/Patient.rs", "GET", "Patient?_has:Observation:patient:category=vital-signs", 401),
     ("system/Observation.rs", "GET", "Observation?patient.gender=male", 401),
+    ("system/Observation.rs", "GET", "Observation?_filter=patient.gender eq male", 401),
+    ("system/Observation.rs", "GET", "Observation?_filter=not(patient.gender eq male)", 401),
+    ("system/Observation.rs system/Patient.s", "GET", "Observation?_filter=patient.gender eq male", ["Observation/o3"]),
+    ("system/Observation.rs system/Patient.s?gender=female", "GET", "Observation?_filter=patient.gender eq male", []),
+    (VITALS_ONLY, "GET", "Observation?_content=final", ["Observation/o1", "Observation/o3"]),
+    (VITALS_ONLY, "GET", "Observation?_filter=status pr true", ["Observation/o1", "Observation/o3"]),
+    (VITALS_ONLY, "GET", "Patient/p1/Observation", ["Observation/o1"]),
     ("system/Observation.rs system/Patient.s", "GET", "Observation?patient.gender=male", ["Observation/o3"]),
     ("system/Observation.rs system/Patient.s?gender=female", "GET", "Observation?patient.gender=male", []),
     (f"system/Patient.s {VITALS_ONLY}", "GET", "Patient?_has:Observation:patient:category=laboratory", []),
@@ -186,6 +193,25 @@ class ScopeSuite(Suite):
             await self.ask("system/*.cruds", "PUT", url, body)
             for _ in range(2):
                 self.assertEqual((await self.ask(VITALS_ONLY, "GET", url)).status, status)
+
+    async def test_hierarchies_have_visible_resources_only(self) -> None:
+        """What a client may not see has no place in a hierarchy, upwards and downwards."""
+        self.world.caller = OPEN
+        for id_, above, status in (("site", "", "active"), ("ward", "site", "suspended"), ("room", "ward", "active")):
+            part_of = {"partOf": {"reference": f"Location/{above}"}} if above else {}
+            location = {"resourceType": "Location", "id": id_, "status": status, **part_of}
+            await self.world.send("PUT", f"Location/{id_}", location)
+            encounter = {"resourceType": "Encounter", "id": id_, "status": "finished", "class": {"code": "AMB"},
+                         "location": [{"location": {"reference": f"Location/{id_}"}}]}  # fmt: skip
+            await self.world.send("PUT", f"Encounter/{id_}", encounter)
+        for scopes, below, above in (
+            ("system/Encounter.rs system/Location.rs", "site ward room", "site ward room"),
+            ("system/Encounter.rs system/Location.rs?status=active", "site", "room ward"),
+            ("system/Encounter.rs", "site", "room"),
+        ):
+            for url, expected in (("below=site", below), ("above=room", above)):
+                found = entries(await self.ask(scopes, "GET", f"Encounter?location:{url}"))
+                self.assertEqual(set(found), {f"Encounter/{one}" for one in expected.split()}, (scopes, url))
 
     async def test_includes_contain_visible_resources_only(self) -> None:
         """Invisible resources are left out, and their references are not followed."""

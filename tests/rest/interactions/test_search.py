@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from ipf.fhir.model.json import loads
@@ -15,11 +16,15 @@ FORM = "application/x-www-form-urlencoded"
 class Codes:
     """A terminology of one value set and one hierarchy."""
 
-    async def expand(self, tenant: str, url: str) -> frozenset[tuple[str, str]]:
+    async def expand(
+        self, tenant: str, url: str, resource_type: str, parameters: Sequence[str]
+    ) -> frozenset[tuple[str, str]]:
         """Weight and temperature."""
         return frozenset({("http://loinc.org", "29463-7"), ("http://loinc.org", "8310-5")})
 
-    async def related(self, tenant: str, system: str, code: str, relation: str) -> frozenset[str]:
+    async def related(
+        self, tenant: str, system: str, code: str, relation: str, resource_type: str, parameters: Sequence[str]
+    ) -> frozenset[str]:
         """`vital` is above blood pressure."""
         return frozenset({"vital", "85354-9"} if (code, relation) == ("vital", "below") else {code})
 
