@@ -34,6 +34,7 @@ from tests.bench import (
     search,
     security,
     size,
+    terminology,
     upgrade,
     validation,
     websocket,
@@ -72,6 +73,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "observe": observe.observe,
     "auth": security.bench,
     "audit": audit.bench,
+    "terminology": terminology.bench,
 }
 
 

@@ -61,10 +61,12 @@ CHILDREN = Statement(
     "terminology_children",
     "integer, text, integer",
     """
-SELECT k.code FROM code_system_concepts c
-JOIN code_system_parents e ON e.system_id = $1 AND e.parent = c.id
-JOIN code_system_concepts k ON k.system_id = $1 AND k.id = e.child
-WHERE c.system_id = $1 AND c.code = $2 ORDER BY k.code LIMIT $3""",
+SELECT k.code FROM (
+    SELECT e.child FROM code_system_parents e
+    WHERE e.system_id = $1
+        AND e.parent = (SELECT c.id FROM code_system_concepts c WHERE c.system_id = $1 AND c.code = $2)
+    LIMIT $3) e
+JOIN code_system_concepts k ON k.system_id = $1 AND k.id = e.child""",
 )
 STATEMENTS = (IMPORTED, FACTS, IDS, DESIGNATIONS, CHILDREN)
 
@@ -157,7 +159,7 @@ class PostgresCodeSystems:
 
     async def children(self, system: ImportedSystem, code: str, limit: int) -> Sequence[str]:
         """See `ports.CodeSystems.children`."""
-        return [child for (child,) in await self._database.many(CHILDREN.call(system.id, code, limit))]
+        return sorted(child for (child,) in await self._database.many(CHILDREN.call(system.id, code, limit)))
 
     async def used(
         self, tenant: str, resource_type: str, parameters: Sequence[str], system: ImportedSystem, rule: Rule, limit: int
