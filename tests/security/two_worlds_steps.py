@@ -554,7 +554,19 @@ class Client:
             {"name": "preview", "valueBoolean": self.chance(0.7)},
         ]}  # fmt: skip
         job = f"{{export:{self.make.random.randrange(3)}}}"
+        labels = {"resourceType": "Parameters", "parameter": [
+            {"name": "meta", "valueMeta": {"tag": [{"code": self.pick(("a", "b"))}]}},
+        ]}  # fmt: skip
+        person = {"resourceType": "Parameters", "parameter": [
+            {"name": "resource", "resource": self.make.content("Patient", None)},
+        ]}  # fmt: skip
+        one = self.of_one()
         plain: tuple[Step, ...] = (
+            self.request("GET", self.pick(("$meta", f"{self.kind()}/$meta", f"{one}/$meta"))),
+            self.request("POST", f"{one}/{self.pick(('$meta-add', '$meta-delete'))}", labels),
+            self.request("GET", f"{one}/$diff{self.pick(('', '?fromVersion=1'))}"),
+            self.request("GET", f"$diff?from={one}&to={self.pick((one, self.of_one()))}"),
+            self.request("POST", "Patient/$match", person),
             self.request("POST", f"{self.of_one()}/$validate"),
             self.request("POST", "Patient/$merge", merge),
             self.request("POST", "Patient/$merge", merge),
