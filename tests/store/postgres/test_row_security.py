@@ -31,6 +31,12 @@ WITHOUT_TENANT = {
     "audit_feed": "one position",
     "audit_keys": "public keys",
     "audit_installation": "one id",
+    "code_systems": "imported code systems, which all tenants read",
+    "code_system_concepts": "of an imported code system",
+    "code_system_designations": "of an imported code system",
+    "code_system_properties": "of an imported code system",
+    "code_system_parents": "of an imported code system",
+    "code_system_ancestors": "of an imported code system",
     "schema_versions": "which migrations were applied; the role may not even read it",
 }
 PARENTS = ("subscription_states", "export_jobs", "jobs")
