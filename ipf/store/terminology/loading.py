@@ -191,6 +191,18 @@ def connected(url: str) -> Iterator[Loader]:
     except psycopg2.OperationalError as error:
         raise StoreUnreachable("the FHIR database is gone", detail=str(error).strip()) from error
     finally:
+        _close(connection)
+
+
+def _close(connection: Any) -> None:
+    """Free the lock, then close: the server notices a closed connection later, and the next import would be refused."""
+    try:
+        connection.rollback()
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock_all()")
+    except psycopg2.Error:
+        pass  # the server has freed it, or is gone
+    finally:
         connection.close()
 
 
