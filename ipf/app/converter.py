@@ -22,6 +22,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
+from ipf.app.maps.check import encoded
 from ipf.app.maps.installation import open_accepted_maps
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.free_memory import start_returning_memory
@@ -31,8 +32,9 @@ from ipf.app.stages.conversion import start_conversion_stage
 from ipf.app.stages.topic_failures import start_topic_failures
 from ipf.config.environment import InvalidSetting, read
 from ipf.config.settings import Settings
+from ipf.errors import Problem
 from ipf.pipeline.convert.batches import DEDICATED_PROCESS
-from ipf.telemetry.heartbeat import BEAT_SECONDS, beat
+from ipf.telemetry.heartbeat import BEAT_SECONDS, beat, report
 from ipf.telemetry.logs import LogWriter, level_named
 
 log = Logger(namespace="ipf.app.converter")
@@ -60,7 +62,11 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
     urls = DatabaseUrls(settings.db_url, settings.fhir_db_url)
     async with AsyncExitStack() as stack:
         stores = await open_stores(settings, urls, "converter", DEDICATED_PROCESS.concurrency + 2, reactor, stack)
-        installation = await open_accepted_maps(settings, stores, reactor, stack)
+        try:
+            installation = await open_accepted_maps(settings, stores, reactor, stack)
+        except Problem as problem:
+            report(encoded(problem))  # the parent logs it
+            return
         start_conversion_stage(settings, stores, installation, name, DEDICATED_PROCESS, reactor, stack)
         start_topic_failures(settings, stores, reactor, stack, withdraws=False)
         freeze_startup_objects()

@@ -74,6 +74,8 @@ async def _start_pair(process: Process) -> Mapping[int, str]:
     converters = await start_background(process, pair)
     access = open_process_access(process)
     api = open_api(process, pair, access)  # the roles fhir, mapping and admin
+    if converters is not None:
+        await converters.started()  # they have compiled the maps: nothing is accepted before
     await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
     if process.settings.runs(RECEIVE):
         await start_receiving(process, pair)
@@ -84,8 +86,6 @@ async def _start_pair(process: Process) -> Mapping[int, str]:
 
     _on_sighup(reload, process)
     freeze_startup_objects()
-    if converters is not None:
-        await converters.started()
     return pair.profiles.by_port()
 
 

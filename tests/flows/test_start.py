@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]  # has no types of its own
 from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
-from tests.service_process import ServiceProcess
+from tests.service_process import ROOT, ServiceProcess
 from tests.waiting import PATIENCE
 
 QUIET = {"PYTHONWARNINGS": "default,ignore::ResourceWarning"}
@@ -65,6 +65,34 @@ class StartTests(TestCase):
         self.assertEqual(errors, [f"ipf cannot start: IPF_MLLP_LISTEN: {endpoint}: the port is in use"])
         self.assertFalse((self.folder / "data" / "postgres").exists())
 
+    def test_a_broken_map_is_found_before_anything_is_accepted(self) -> None:
+        """By converter processes, by the process that converts, or by a child process."""
+        maps = self.folder / "maps"
+        shutil.copytree(ROOT / "maps", maps)
+        path = maps / "messages/ADT_A01.fml"
+        path.write_text(path.read_text().replace("encounter.subject", "encounter.object"))
+        for environment in (
+            {"IPF_WORKER_PROCESSES": "2"},
+            {"IPF_WORKER_PROCESSES": "0"},
+            {"IPF_ROLES": "admin"},
+        ):
+            run(self.with_a_broken_map(maps, environment))
+
+    async def with_a_broken_map(self, maps: Path, environment: dict[str, str]) -> None:
+        service = ServiceProcess(self.folder / "service", IPF_MAPS_DIR=str(maps), **environment)
+        before = len(records(service)) if service.log_path.exists() else 0
+        service.start()
+        async with asyncio.timeout(PATIENCE):
+            while service.ended() is None:
+                self.assertFalse(service.answers())
+                await asyncio.sleep(0.2)
+        self.assertEqual(service.stop(), 1)
+        found = [one for one in records(service)[before:] if one["level"] == "ERROR" or "stack_trace" in one]
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("ipf cannot start: ", found[0]["message"])
+        self.assertIn("messages/ADT_A01.fml:", found[0]["message"])
+        self.assertEqual(left_behind(self.folder), [])
+
     def test_signals_during_the_start_end_it_in_order(self) -> None:
         run(self.ended_at_each_step())
 
@@ -77,7 +105,7 @@ class StartTests(TestCase):
             ("event=database_init", 1, signal.SIGTERM),  # initdb runs
             ("event=migrated", 1, signal.SIGTERM),
             ("is not set", 1, signal.SIGTERM),
-            ("HTTP listens", 1, signal.SIGTERM),  # the converter starts
+            ("HTTP listens", 1, signal.SIGTERM),  # the converter converts
             (" listens on", 2, signal.SIGINT),
             ("event=started", 1, signal.SIGINT),
         ):
@@ -86,7 +114,7 @@ class StartTests(TestCase):
 
     def check_the_line_of_the_start(self, service: ServiceProcess) -> None:
         """It says where to go, in the text and in fields."""
-        (line,) = [one for one in records(service) if one["message"].startswith("event=started")]
+        *_, line = [one for one in records(service) if one["message"].startswith("event=started")]
         fields = {
             "fhir": f"FHIR {service.base_url}/fhir",
             "admin": f"admin {service.base_url}/admin",

@@ -2,8 +2,9 @@
 
 `python -m ipf.app.maps.check FOLDER` reads the settings from the environment and the maps that were installed over HTTP
 from standard input.  It compiles every map and exits with status 0, or writes the first error to standard output and
-exits with status 1.  The main process runs it before it accepts a folder of maps.  Compiled maps take most of the
-memory of a library: with converter processes, only those compile maps, each at the first message of its type.
+exits with status 1.  The main process runs it before it accepts a changed folder of maps, and at start when it has no
+converter processes: those compile every map as they start, and report the first error in the same form.  Compiled maps
+take most of the memory of a library: with converter processes, only those keep them.
 """
 
 from __future__ import annotations
@@ -60,11 +61,21 @@ def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:
     environment = os.environ | {"PYTHONPATH": python_path()}
     done = subprocess.run(command, input=dumps(rows), env=environment, capture_output=True, check=False)
     if done.returncode == _INVALID and done.stdout:
-        category, text, place = loads(done.stdout)
-        raise Problem(Category[category], text, place)
+        raise decoded(done.stdout)
     if done.returncode != 0:
         errors = done.stderr.decode(errors="replace")[-2000:]
         raise RuntimeError(f"the process that compiles the maps ended with status {done.returncode}: {errors}")
+
+
+def encoded(problem: Problem) -> bytes:
+    """The first error of a child process, in one line."""
+    return dumps([problem.category.name, problem.text, problem.place]) + b"\n"
+
+
+def decoded(line: bytes) -> Problem:
+    """The error of a child process, from its line."""
+    category, text, place = loads(line)
+    return Problem(Category[category], text, place)
 
 
 def main() -> None:
@@ -78,7 +89,7 @@ def main() -> None:
     try:
         load_maps(settings, installed, Path(sys.argv[1]))
     except Problem as problem:
-        sys.stdout.buffer.write(dumps([problem.category.name, problem.text, problem.place]))
+        sys.stdout.buffer.write(encoded(problem))
         sys.exit(_INVALID)
 
 

@@ -50,14 +50,24 @@ class LibraryLoader:
     """Loads the maps of a folder, and keeps the last library that it loaded.
 
     A folder of accepted maps never changes.  When only vendor profiles or the same maps are loaded again, the compiled
-    maps stay in use.
+    maps stay in use.  `checked`: compile maps in a child process before they are accepted; `first_checked` False:
+    except those of the start.
     """
 
-    def __init__(self, settings: Settings, profiles: ProfileFolder, *, compiled: bool, checked: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        profiles: ProfileFolder,
+        *,
+        compiled: bool = False,
+        checked: bool = False,
+        first_checked: bool = True,
+    ) -> None:
         self._settings = settings
         self._profiles = profiles
         self._compiled = compiled
         self._checked = checked
+        self._first_checked = first_checked
         self._key: tuple[Path, bytes] | None = None
         self._library: Library | None = None
 
@@ -73,7 +83,7 @@ class LibraryLoader:
     def _load(self, installed: Sequence[InstalledMap], maps: Path) -> Library:
         key = (maps, _digest(installed))
         if self._library is None or self._key != key:
-            if self._checked:
+            if self._checked and (self._first_checked or self._library is not None):
                 check_maps(installed, maps)
             self._library = load_maps(self._settings, installed, maps, compiled=self._compiled)
             self._key = key
@@ -83,7 +93,9 @@ class LibraryLoader:
 async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Maps:
     """Load search parameters, maps and vendor profiles of the main process.
 
-    Problem MAPPING or MALFORMED names the file and the place that is invalid.
+    Problem MAPPING or MALFORMED names the file and the place that is invalid.  Converter processes compile every map
+    as they start, and report the Problem (`ConverterProcesses.started`): the maps of the start are not compiled here
+    as well, which took most of the time of a start.
     """
     register_search_parameters(settings)
     snapshot = MapSnapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
@@ -91,9 +103,12 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     copies = prepare_copies_folder(Path(settings.data_dir, f"profiles-{os.getpid()}"))
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings), copies)
     stack.callback(profiles.remove)
-    converts = settings.runs(CONVERT) and settings.worker_processes == 0
+    converts, has_converters = settings.runs(CONVERT), settings.worker_processes > 0
     is_used = settings.runs(CONVERT, MAPPING, ADMIN)  # other roles only ask which message types have a map
-    loader = LibraryLoader(settings, profiles, compiled=converts, checked=is_used and not converts)
+    compiled = converts and not has_converters
+    loader = LibraryLoader(
+        settings, profiles, compiled=compiled, checked=is_used and not compiled, first_checked=not converts
+    )
 
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
@@ -117,7 +132,7 @@ async def open_accepted_maps(
     """
     register_search_parameters(settings)
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings))
-    loader = LibraryLoader(settings, profiles, compiled=True, checked=False)
+    loader = LibraryLoader(settings, profiles, compiled=True)
 
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return loader.load(installed, maps_folder(settings).resolve(), fresh)

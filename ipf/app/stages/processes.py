@@ -5,7 +5,7 @@ service, and a callback when a child has ended, so that its messages are recover
 leases expire.  A child ends when its standard input closes, so none outlives a killed parent.
 
 Children find their work in the database, and PostgreSQL notifies them of it.  Besides log lines, a child sends one byte
-every `BEAT_SECONDS` (a heartbeat) while its reactor runs.  A child that has begun to send heartbeats and then is silent
+every `BEAT_SECONDS` (a heartbeat) while its reactor runs, or one line with the reason why it cannot start.  A child that has begun to send heartbeats and then is silent
 for longer than its leases last hangs.  Its messages have been recovered by then; it is killed and started again.
 """
 
@@ -22,14 +22,16 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ipf.telemetry.heartbeat import BEAT_FD, BEAT_SECONDS
+from ipf.app.maps.check import decoded
+from ipf.errors import Problem
+from ipf.telemetry.heartbeat import BEAT, BEAT_FD, BEAT_SECONDS
 
 log = Logger(namespace="ipf.app.processes")
 
 SHORTEST_HEARTBEAT_TIMEOUT = 60.0  # seconds
 # Ctrl-C reaches all processes of a terminal; the service ends its converters by closing their standard input.
 _PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from ipf.app.converter import main; main()"
-START_TIMEOUT = 30.0  # seconds after which the service is ready also without its converters
+START_TIMEOUT = 120.0  # seconds after which the service is ready also without its converters
 _LONGEST_LINE = 256 * 1024
 
 
@@ -68,6 +70,7 @@ class Child(ProcessProtocol):
         self.name = name
         self._report_start = report_start
         self.last_heartbeat: float | None = None
+        self._refusal = b""
         self._seconds = seconds
         self.ended: Deferred[None] = Deferred()
         self._write_lines = write_lines
@@ -76,6 +79,9 @@ class Child(ProcessProtocol):
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         """Pass on whole lines at once; a line of more than 256 KiB is cut."""
+        if childFD == BEAT_FD and not data.startswith(BEAT):
+            self._refusal += data
+            return
         if childFD == BEAT_FD:
             is_first, self.last_heartbeat = self.last_heartbeat is None, self._seconds()
             if is_first:
@@ -88,12 +94,17 @@ class Child(ProcessProtocol):
         if end:
             self._write_lines(lines + end)
 
+    @property
+    def refusal(self) -> Problem | None:
+        """What kept it from starting, when it has said so."""
+        return decoded(self._refusal) if self._refusal else None
+
     def processEnded(self, reason: Failure) -> None:
         """The child has ended and its pipes are empty."""
         for rest in filter(None, self._rest.values()):
             self._write_lines(rest + b"\n")
         self.ended.callback(None)
-        self._report_end(self, reason.getErrorMessage())
+        self._report_end(self, str(self.refusal or reason.getErrorMessage()))
 
 
 class ConverterProcesses:
@@ -132,7 +143,10 @@ class ConverterProcesses:
         return bool(self._starting)
 
     async def started(self) -> None:
-        """Wait until each child has begun to convert, or has ended once; at most `START_TIMEOUT`."""
+        """Wait until each child has begun to convert, or has ended once; at most `START_TIMEOUT`.
+
+        Problem MAPPING or MALFORMED: a child has refused the maps of the start.
+        """
         await self._started
 
     @property
@@ -177,8 +191,12 @@ class ConverterProcesses:
         if killer.active():
             killer.cancel()
 
+    def _restart(self, name: str, reason: str) -> None:
+        del self._restarts[name]
+        log.error("converter process {name} ended: {reason}; it is started again", name=name, reason=reason)
+        self._spawn(name)
+
     def _spawn(self, name: str) -> None:
-        self._restarts.pop(name, None)
         child = Child(name, self._write_lines, self._ended, self._reactor.seconds, lambda one: self._begin(one.name))
         self._children[name] = child
         arguments = [sys.executable, "-c", _PROGRAM]
@@ -199,11 +217,15 @@ class ConverterProcesses:
 
     def _ended(self, child: Child, reason: str) -> None:
         self._children.pop(child.name, None)
+        if child.refusal is not None and not self._started.called:
+            self._started.errback(child.refusal)  # the start ends, and stops the others
+            return
         self._begin(child.name)
         Deferred.fromCoroutine(self._recover(child.name))
         if not self._stopping:
-            log.error("converter process {name} ended: {reason}; it is started again", name=child.name, reason=reason)
-            self._restarts[child.name] = self._reactor.callLater(self._restart_seconds, self._spawn, child.name)
+            # Ctrl-C ends all processes, and this one may learn of it last: the restart is logged, not the end.
+            restart = self._reactor.callLater(self._restart_seconds, self._restart, child.name, reason)
+            self._restarts[child.name] = restart
 
     async def _recover(self, name: str) -> None:
         try:

@@ -11,7 +11,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from ipf.app.maps.check import encoded
 from ipf.app.stages.processes import START_TIMEOUT, Child, ConverterProcesses
+from ipf.errors import Category, Problem
 from ipf.telemetry.heartbeat import BEAT_FD
 
 
@@ -78,6 +80,20 @@ class ProcessesTests(TestCase):
         self.assertFalse(self.processes.are_starting)
         self.successResultOf(started)
         self.reactor.advance(START_TIMEOUT)
+
+    def test_a_child_refuses_the_maps_of_the_start(self) -> None:
+        """The start ends with its Problem; the child is not started again."""
+        started = Deferred.fromCoroutine(self.processes.started())
+        line = encoded(Problem(Category.MAPPING, "no such element", "ADT_A01.fml:8:3"))
+        self.child(0).childDataReceived(BEAT_FD, line[:10])
+        self.child(0).childDataReceived(BEAT_FD, line[10:])
+        self.child(0).processEnded(Failure(ProcessDone(0)))
+        problem = self.failureResultOf(started, Problem).value
+        self.assertEqual((problem.category, str(problem)), (Category.MAPPING, "ADT_A01.fml:8:3: no such element"))
+        self.reactor.advance(5)
+        self.assertEqual(len(self.reactor.spawned), 2)
+        Deferred.fromCoroutine(self.processes.stop(10))
+        self.child(1).processEnded(Failure(ProcessDone(0)))
 
     def test_a_child_that_never_begins_does_not_hold_the_start_for_ever(self) -> None:
         started = Deferred.fromCoroutine(self.processes.started())
