@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from twisted.trial.unittest import TestCase
@@ -141,6 +142,30 @@ class CodeSystemsContract(Suite):
         listed, _ = await self.systems.page(system, Below("root"), ["dis"], 1, 1)
         self.assertEqual([(one.code, one.is_abstract) for one in listed], [("right", True)])
         self.assertEqual(await self.systems.page(system, ALL, ["dis"], 7, 5), ([], 3))
+
+    async def test_words_of_many_concepts(self) -> None:
+        """Pages are in the order of the system wherever they begin; a total that is told is right."""
+        chance = random.Random(3)
+        rare, many = ([f"{kind}{number}" for number in range(size)] for kind, size in (("r", 2500), ("m", 1300)))
+        rows = [NewConcept(code, code) for code in rare]
+        rows += [NewConcept(code, f"many of {chance.randrange(10**6):06}", properties=[("odd", "1")]) for code in many]
+        chance.shuffle(rows)
+        await self.load(NewSystem(URL, "1", "", properties={"odd": "string"}, concepts={one.code: one for one in rows}))
+        (system,) = await self.systems.imported()
+        for rule, words, expected in (
+            (ALL, ["many"], many),
+            (HasProperty("odd"), ["of", "many"], many),
+            (EveryRule((IsActive(), NoRule(HasProperty("odd")))), ["r24"], [one for one in rare if one[:3] == "r24"]),
+            (NoRule(HasProperty("odd")), ["many"], []),
+        ):
+            ordered, found = sorted(expected, key=lambda one: (len(one), one)), []
+            for offset in range(0, len(expected) + 300, 300):
+                listed, total = await self.systems.page(system, rule, words, offset, 300)
+                self.assertIn(total, (len(expected), None), (rule, words, offset))
+                found += [one.code for one in listed]
+            if expected is many:  # their displays have the same length
+                ordered = sorted(many)
+            self.assertEqual(found, ordered, (rule, words))
 
     async def test_details(self) -> None:
         await self.load(clinical())

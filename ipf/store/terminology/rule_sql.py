@@ -79,10 +79,10 @@ class RuleSql:
                 return "p.concept_id", f"{self.table('properties')} p WHERE {self._property(rule)}"
         return None
 
-    def words(self, words: Sequence[str], alias: str = "c") -> str:
+    def words(self, words: Sequence[str]) -> str:
         """The condition that a concept has words that begin so."""
         text = " & ".join(f"{word}:*" for word in words)
-        return f"{alias}.words @@ {self._parameters.add(text)}::tsquery"
+        return f"c.words @@ {self._parameters.add(text)}::tsquery"
 
     def _related(self, table: str, wanted: str, known: str, code: str) -> tuple[str, str]:
         """Rows of a table of relations; an unknown concept has none."""

@@ -72,14 +72,16 @@ STATEMENTS = (IMPORTED, FACTS, IDS, DESIGNATIONS, CHILDREN)
 
 _LISTED = "c.code, c.display, c.is_active, c.is_abstract, coalesce(c.definition, '')"
 
-# The different values of a parameter, each found by one look into the index.
+# The different values of a parameter.  Each look into the index reads the next 100 entries.
 _USED = """
-WITH RECURSIVE used (val) AS (
-    (SELECT t.val FROM index_text t WHERE t.partition_id = {partition} AND t.param = {param} ORDER BY t.val LIMIT 1)
+WITH RECURSIVE used (vals) AS (
+    SELECT ARRAY['' COLLATE "C"]
     UNION ALL
-    SELECT (SELECT t.val FROM index_text t WHERE t.partition_id = {partition} AND t.param = {param} AND t.val > u.val
-            ORDER BY t.val LIMIT 1) FROM used u WHERE u.val IS NOT NULL)
-SELECT DISTINCT c.code FROM (SELECT u.val FROM used u LIMIT {most}) u JOIN {concepts} c
+    SELECT (SELECT array_agg(DISTINCT n.val) FROM (
+        SELECT t.val FROM index_text t
+        WHERE t.partition_id = {partition} AND t.param = {param} AND t.val > u.vals[cardinality(u.vals)]
+        ORDER BY t.val LIMIT 100) n) FROM used u WHERE u.vals IS NOT NULL)
+SELECT DISTINCT c.code FROM (SELECT v.val FROM used u, unnest(u.vals) v (val) LIMIT {most}) u JOIN {concepts} c
     ON c.code = split_part(u.val, E'\\t', 1)
 WHERE split_part(u.val, E'\\t', 2) IN ({url}, '') AND ({condition}) LIMIT {limit}"""
 MOST_USED = 200_000
@@ -110,19 +112,36 @@ class PostgresCodeSystems:
         page = f"ORDER BY c.id OFFSET {int(offset)} LIMIT {int(limit)}"
         driver = await self._driver(selection)
         if driver is not None:
-            rows = await self._run(selection.driven(_LISTED, driver, page))
-            counting = selection.driven("count(*)", driver, "")
-            return _page(rows, offset, limit) or (_listed(rows), await self._count(counting))
-        if not selection.has_words:
-            rows = await self._run(selection.walked(_LISTED, page))
-            if rule == ALL or len(rows) == limit:
-                return _listed(rows), system.concepts if rule == ALL else None
-            return _page(rows, offset, limit) or (_listed(rows), await self._count(selection.walked("count(*)", "")))
+            rows = await self._run(selection.driven(f"{_LISTED}, count(*) OVER ()", driver, page))
+            return await self._page(rows, offset, limit, selection.driven("count(*)", driver, ""))
+        if words:
+            return await self._page_by_words(selection, page, offset, limit)
+        rows = await self._run(selection.walked(_LISTED, page))
+        if rule == ALL or len(rows) == limit:
+            return _listed(rows), system.concepts if rule == ALL else None
+        return await self._page(rows, offset, limit, selection.walked("count(*)", ""))
+
+    async def _page_by_words(
+        self, selection: Selection, page: str, offset: int, limit: int
+    ) -> tuple[Sequence[Listed], int | None]:
         rows = await self._run(selection.walked(_LISTED, page, WALKED)) if limit else []
         if rows and len(rows) == limit:
             return _listed(rows), None
-        rows = await self._run(selection.by_words(_LISTED, page))
-        return _page(rows, offset, limit) or (_listed(rows), await self._count(selection.by_words("count(*)", "")))
+        if limit:
+            rows = await self._run(selection.by_words(_LISTED, offset, limit))
+            if rows and rows[0][-1] >= selection.most_counted(offset, limit):
+                return _listed(rows), None
+        return await self._page(rows, offset, limit, selection.count_by_words())
+
+    async def _page(
+        self, rows: Sequence[Row], offset: int, limit: int, counting: DynamicStatement
+    ) -> tuple[Sequence[Listed], int]:
+        """A page with the total: of the page itself when it is the last one, of its last column, or counted."""
+        if len(rows) < limit and (rows or not offset):
+            return _listed(rows), offset + len(rows)
+        if rows:
+            return _listed(rows), int(rows[0][-1])
+        return [], await self._count(counting)
 
     async def _driver(self, selection: Selection) -> int | None:
         """The part of a selection with the fewest concepts, if these are few."""
@@ -194,13 +213,7 @@ class PostgresCodeSystems:
 
 
 def _listed(rows: Sequence[Row]) -> list[Listed]:
-    return [Listed(*row) for row in rows]
-
-
-def _page(rows: Sequence[Row], offset: int, limit: int) -> tuple[Sequence[Listed], int | None] | None:
-    """A page that is the last one, with the total that it tells; None for another one."""
-    is_last = len(rows) < limit and (rows or not offset)
-    return (_listed(rows), offset + len(rows)) if is_last else None
+    return [Listed(*row[:5]) for row in rows]
 
 
 def _present(rows: Sequence[Row], system: ImportedSystem) -> list[Row]:
