@@ -4,10 +4,10 @@ What arrives: a command and an environment.  What leaves: the children's log lin
 service, and a callback when a child has ended, so that its messages are recovered at once and not only when their
 leases expire.  A child ends when its standard input closes, so none outlives a killed parent.
 
-Children find their work in the database, and PostgreSQL notifies them of it.  Besides log lines, a child sends one byte
-every `BEAT_SECONDS` (a heartbeat) while its reactor runs, or one line with the reason why it cannot start.  A child that
-has begun to send heartbeats and then is silent for longer than its leases last hangs.  Its messages have been recovered
-by then; it is killed and started again.
+Children find their work in the database, and PostgreSQL notifies them of it.  Besides log lines, a child sends one
+byte every `BEAT_SECONDS` (a heartbeat) while its reactor runs, or one line with the reason why it cannot start.  A
+child that has begun to send heartbeats and then is silent for longer than its leases last hangs.  Its messages have
+been recovered by then; it is killed and started again.
 """
 
 from __future__ import annotations
