@@ -57,6 +57,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "everything": {"Patient": f"{_CORE}Patient-everything", "Encounter": f"{_CORE}Encounter-everything"},
     "document": {"Composition": f"{_CORE}Composition-document"},
     "docref": {"DocumentReference": f"{_US_CORE}/OperationDefinition/docref"},
+    "lastn": {"Observation": f"{_CORE}Observation-lastn"},
     "graphql": {"": f"{_CORE}Resource-graphql", "*": f"{_CORE}Resource-graphql"},
     "meta": {"": f"{_CORE}Resource-meta", "*": f"{_CORE}Resource-meta"},
     "meta-add": {"*": f"{_CORE}Resource-meta-add"},
@@ -88,7 +89,7 @@ Modifiers: `:missing` on all; string `:exact` `:contains`; token `:not` `:in` `:
 of identifiers, `:of-type`; reference `:identifier` `:[type]` `:above` `:below` `:text`; uri `:above` `:below`; \
 includes `:iterate`. Prefixes of dates, numbers and quantities: `eq` `ne` `gt` `lt` `ge` `le` `sa` `eb` `ap`. Chains \
 of eight links, `_has`, `_list` with an id, `_text`, `_content`, `_filter`, `_sort`, `_count`, `_total`, `_summary`, \
-`_elements`, `_type`. Not served: `_query`, `_list=$...`, and in \
+`_elements`, `_type`. Not served: `_query`, `_list=$...`, `_contained`, and in \
 histories `_list`. A parameter that is not known or not served is left out of a search and named in an \
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \

@@ -262,6 +262,12 @@ class FhirStore(Protocol):
     async def search(self, tenant: str, query: Query, after: str | None = None) -> SearchPage:
         """One page of matches (query.count at most).  `after`: a token that another page gave."""
 
+    async def lastn(self, tenant: str, query: Query, most: int, limit: int) -> list[Version]:
+        """The newest `most` Observations of each code among the matches of `query`, by code, then newest first.
+
+        Problem COSTLY when they are more than `limit`.  `ipf/fhir/search/lastn.py` has the rules.
+        """
+
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """The current versions of these (resource type, id) in order, without missing and deleted resources."""
 

@@ -48,6 +48,7 @@ from ipf.rest.operations.subscription_operations import binding_token, events, r
 from ipf.rest.operations.validate import validate
 from ipf.rest.reads import ReplicaReads
 from ipf.rest.resource_operations.diff import diff_instance, diff_system
+from ipf.rest.resource_operations.lastn import lastn
 from ipf.rest.resource_operations.match import match
 from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
 from ipf.rest.terminology.capabilities import terminology_statement
@@ -131,6 +132,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/$document": {"GET": document, "POST": document},
     "[type]/[id]/$document": {"GET": document, "POST": document},
     "[type]/$docref": {"GET": docref, "POST": docref},
+    "[type]/$lastn": {"GET": lastn, "POST": lastn},
     "[type]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$status": {"GET": status, "POST": status},
     "[type]/[id]/$events": {"GET": events, "POST": events},
@@ -159,7 +161,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
 
 _TOLERANT: frozenset[Interaction] = frozenset({
     read, vread, history_instance, history_type, history_system, everything,
-    search, search_system, search_compartment, docref,
+    search, search_system, search_compartment, docref, lastn,
 })  # fmt: skip
 _ASYNC: frozenset[Interaction] = frozenset({
     search, search_system, search_compartment, transaction_or_batch,

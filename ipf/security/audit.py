@@ -43,7 +43,7 @@ _BY_METHOD_AND_ID = {"GET": "read", "PUT": "update", "PATCH": "patch", "DELETE":
 _READS = frozenset({"read", "vread", "history"})
 _LOOKING = frozenset((
     "$everything", "$validate", "$expand", "$lookup", "$translate", "$validate-code", "$transform", "$status",
-    "$docref", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$diff", "$match",
+    "$docref", "$lastn", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$diff", "$match",
     "$dry-run",
     "$find-matches",
 ))  # fmt: skip

@@ -17,6 +17,7 @@ from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
+from ipf.fhir.search.lastn import last_of_each, observed, too_many
 from ipf.fhir.search.match import Candidate
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
@@ -216,6 +217,14 @@ class MemoryFhirStore:
         groups = {"text": entries.texts, "date": entries.dates, "quantity": entries.quantities}
         values = [entry[1] for entry in groups[sort.kind] if entry[0] in (sort.code, *sort.others)]
         return (max(values) if sort.descending else min(values)) if values else None
+
+    async def lastn(self, tenant: str, query: Query, most: int, limit: int) -> list[Version]:
+        """See `ports.FhirStore.lastn`."""
+        self.check()
+        found = last_of_each(map(observed, self.matching(tenant, query)), most)
+        if len(found) > limit:
+            raise too_many(limit)
+        return found
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""

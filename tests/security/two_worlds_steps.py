@@ -561,12 +561,16 @@ class Client:
             {"name": "resource", "resource": self.make.content("Patient", None)},
         ]}  # fmt: skip
         one = self.of_one()
+        observed = self.pick(
+            ("code=urn:c|x", "code:not=urn:c|x", "code=urn:c|x,urn:c|y&status=final", "category=vital-signs")
+        )
         plain: tuple[Step, ...] = (
             self.request("GET", self.pick(("$meta", f"{self.kind()}/$meta", f"{one}/$meta"))),
             self.request("POST", f"{one}/{self.pick(('$meta-add', '$meta-delete'))}", labels),
             self.request("GET", f"{one}/$diff{self.pick(('', '?fromVersion=1'))}"),
             self.request("GET", f"$diff?from={one}&to={self.pick((one, self.of_one()))}"),
             self.request("POST", "Patient/$match", person),
+            self.request("GET", f"Observation/$lastn?patient={self.id('Patient')}&max={self.pick('13')}&{observed}"),
             self.request("POST", f"{self.of_one()}/$validate"),
             self.request("POST", "Patient/$merge", merge),
             self.request("POST", "Patient/$merge", merge),

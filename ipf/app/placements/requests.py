@@ -17,7 +17,7 @@ from ipf.wire.http.serving import Refuse
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _READING_POSTS = frozenset((
     "_search", "$everything", "$validate", "$validate-code", "$lookup", "$translate", "$expand", "$status", "$events",
-    "$dry-run", "$transform", "$docref",
+    "$dry-run", "$transform", "$docref", "$lastn",
 ))  # fmt: skip
 _WRITING_GETS = frozenset(("$export", "$get-ws-binding-token"))
 

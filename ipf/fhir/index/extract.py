@@ -8,7 +8,7 @@ until `forget` is called, because the search parameters have changed.
 
 `_id` and `_lastUpdated` have no entries: the store has columns for them.  The words of `_text` and
 `_content` are indexed where a setting says so (`words.py`).  The position of a Location
-is indexed for `near` (`positions.py`).
+is indexed for `near` (`positions.py`), subject, code and time of an Observation for `$lastn` (`lastn.py`).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -20,6 +20,7 @@ from typing import Any
 from ipf.fhir.index.composites import Composite, composite_indexer
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.general import evaluate
+from ipf.fhir.index.lastn import lastn_entries
 from ipf.fhir.index.paths import ElementPath
 from ipf.fhir.index.positions import position_entries
 from ipf.fhir.index.sources import Source, sources
@@ -48,6 +49,7 @@ def extract(resource: dict[str, Any]) -> Entries:
     for parameter in plan.general:
         evaluate(parameter, resource, found)
     found.quantities += position_entries(resource)
+    found.texts += lastn_entries(resource, found.texts, found.dates)
     return Entries(
         frozenset(found.texts),
         frozenset(found.dates) if found.dates else _NONE,

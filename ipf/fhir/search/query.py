@@ -228,6 +228,22 @@ class _QueryParser:
         elif value != "false":
             self.leave_out("_summary", value, f"={value} is not supported; use count or false")
 
+    def set_contained(self, value: str) -> None:
+        """`_contained`: of its values `false`, the default; contained resources are not indexed on their own."""
+        if value not in ("true", "false", "both"):
+            raise Problem(Category.VALUE, "search parameter _contained: write true, false or both", "_contained")
+        if value != "false":
+            self.leave_out("_contained", value, f"={value} is not supported: contained resources are not searched")
+
+    def set_contained_type(self, value: str) -> None:
+        """`_containedType`: of its values `container`, the default."""
+        if value not in ("container", "contained"):
+            text = "search parameter _containedType: write container or contained"
+            raise Problem(Category.VALUE, text, "_containedType")
+        if value != "container":
+            text = f"={value} is not supported: contained resources are not searched"
+            self.leave_out("_containedType", value, text)
+
     def set_sort(self, value: str) -> None:
         """`_sort`: parameters in order, a minus before the descending ones."""
         keys = [self._sort_key(one) for one in value.split(",") if one]
@@ -251,5 +267,7 @@ _RESULT: dict[str, Callable[[_QueryParser, str], None]] = {
     "_count": _QueryParser.set_count,
     "_total": _QueryParser.set_total,
     "_summary": _QueryParser.set_summary,
+    "_contained": _QueryParser.set_contained,
+    "_containedType": _QueryParser.set_contained_type,
     "_sort": _QueryParser.set_sort,
 }

@@ -112,6 +112,10 @@ class AuditedStore:
                 return [row] if is_after and (wanted.at is None or row.last_updated < wanted.at[1]) else []
         return await self._store.history(tenant, resource_type, id, limit, start, wanted)
 
+    async def lastn(self, tenant: str, query: Query, most: int, limit: int) -> list[Version]:
+        """See `ports.FhirStore`: of Observations alone."""
+        return await self._store.lastn(tenant, query, most, limit)
+
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore`."""
         found = await self._store.read_many(tenant, keys)

@@ -25,16 +25,16 @@ class Parts(tuple[tuple[str, Any], ...]):
 class Arguments:
     """Named values: strings, numbers and booleans unchanged, structures and resources as JSON objects."""
 
-    def __init__(self, pairs: Iterable[tuple[str, Any]], known: Collection[str]) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, Any]], known: Collection[str] | None) -> None:
         self._values: dict[str, list[Any]] = defaultdict(list)
         for name, value in pairs:
-            if name not in known:
+            if known is not None and name not in known:
                 raise Problem(Category.NOT_SUPPORTED, f"this operation has no parameter {name[:60]}", name[:60])
             self._values[name].append(value)
 
     @classmethod
-    def of(cls, request: Request, known: Collection[str]) -> Arguments:
-        """The parameters of a request.  Problem NOT_SUPPORTED for one that the operation does not define."""
+    def of(cls, request: Request, known: Collection[str] | None) -> Arguments:
+        """The parameters of a request.  Problem NOT_SUPPORTED for one that is not `known`; None: any name is."""
         pairs: list[tuple[str, Any]] = list(selection(request.query))
         if request.method == "POST" and request.body:
             sent = resource_body(request, "Parameters").get("parameter", ())
@@ -45,7 +45,7 @@ class Arguments:
         return cls(pairs, known)
 
     @classmethod
-    async def read(cls, request: Request, known: Collection[str], run_in_thread: RunInThread) -> Arguments:
+    async def read(cls, request: Request, known: Collection[str] | None, run_in_thread: RunInThread) -> Arguments:
         """`of`; a large body is parsed in a thread."""
         return await run_by_size(len(request.body), run_in_thread, lambda: cls.of(request, known))
 
@@ -86,9 +86,13 @@ class Arguments:
             raise Problem(Category.VALUE, f"{name} must have parts, in Parameters", name)
         return [dict(value) for value in values]
 
+    def everything(self) -> list[tuple[str, Any]]:
+        """Names and values of all parameters."""
+        return [(name, one) for name, some in self._values.items() for one in some]
+
     def given(self) -> list[tuple[str, Any]]:
         """Names and values of all parameters that are no structures."""
-        return [(name, one) for name, some in self._values.items() for one in some if not isinstance(one, dict | Parts)]
+        return [(name, one) for name, one in self.everything() if not isinstance(one, dict | Parts)]
 
     def boolean(self, name: str) -> bool:
         """A boolean; false when absent."""

@@ -152,7 +152,7 @@ async def search_response(
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
-        outcome=_warnings(ignored, included), notes=notes,
+        outcome=warnings_of(ignored, included), notes=notes,
     ), applied(request, *_HANDLING), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 
@@ -263,7 +263,7 @@ def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
 
 
-def _warnings(ignored: Sequence[tuple[str, str]], included: Included) -> bytes:
+def warnings_of(ignored: Sequence[tuple[str, str]], included: Included) -> bytes:
     """Warnings about the results as an OperationOutcome; empty when there are none."""
     named = [f"{name}={value}"[:200] if name.partition(":")[0] in _SHOWN else name[:200] for name, value in ignored]
     texts = [f"search parameter {name} was ignored: unknown or not supported" for name in dict.fromkeys(named)]

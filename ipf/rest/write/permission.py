@@ -60,6 +60,7 @@ _RIGHTS: dict[tuple[str, str], str] = {
 _OPERATIONS = {
     "$everything": "r",
     "$docref": "s",
+    "$lastn": "s",
     "$document": "r",
     "$graphql": "r",
     "$validate": "r",

@@ -15,6 +15,7 @@ from copy import copy
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem
+from ipf.fhir.search.lastn import last_of_each
 from ipf.ports import (
     DEFAULT_TENANT,
     MATCH_LIMIT,
@@ -30,7 +31,7 @@ from ipf.ports import (
 from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.search import Query
-from ipf.ports.threads import RunInThread, run_inline
+from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.store.postgres import lookup, symbols
 from ipf.store.postgres.audit_calls import refusal
 from ipf.store.postgres.database import Database, Session
@@ -57,6 +58,7 @@ from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
 from ipf.store.resources import consents, exports, grants, history, integrity, jobs, reindex, search_run, writes
 from ipf.store.resources import identity as identity_answers
 from ipf.store.resources.changes import CHANGES, changes_in
+from ipf.store.resources.lastn import Lastn
 from ipf.store.resources.search_run import Search
 from ipf.store.resources.search_texts import Many
 from ipf.store.resources.tenants import TenantTransaction
@@ -234,6 +236,13 @@ class PostgresFhirStore:
         """See `ports.FhirStore.search`."""
         rows = self._reads.for_tenant(tenant)
         return await Search(tenant, rows.many, self._symbols, rows.run_dynamic).page(query, after)
+
+    async def lastn(self, tenant: str, query: Query, most: int, limit: int) -> list[Version]:
+        """See `ports.FhirStore.lastn`."""
+        rows = self._reads.for_tenant(tenant)
+        found = await Lastn(tenant, rows.many, self._symbols, rows.run_dynamic).found(query, most, limit)
+        size = sum(len(one.version.body) for one in found)
+        return await run_by_size(size, self._run_in_thread, lambda: last_of_each(found, most))
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""

@@ -118,6 +118,11 @@ class Search:
         return [version(row[:COLUMNS]) for row in await self._rows(sql, query, limit, None)]
 
     async def _prepared(self, query: Query) -> tuple[SearchSql, Query]:
+        query = await self.resolved(query)
+        return await self._sql(query), query
+
+    async def resolved(self, query: Query) -> Query:
+        """The query with tests on the index for words, texts and short chains; its symbols are loaded."""
         if any(within(term.test, FullText) for term in query.terms):
             query = await with_indexed_words(query, self._many, self._symbols)
         if any(within(term.test, CodedText) for term in query.terms):
@@ -133,11 +138,11 @@ class Search:
             query = replace(query, terms=tuple(terms))
             if any(needs_store(term.test) for term in terms):
                 await self._many(ANALYSE)
-        return await self._sql(query), query
+        return query
 
     async def _sql(self, query: Query) -> SearchSql:
         """The statements, by the number of resources that the tests are put to."""
-        units = await self._units(query)
+        units = await self.units(query)
         if not _is_probed(query):
             return SearchSql(self._tenant, query, self._symbols, units)
         count, candidates = await self._fewest(query, units)
@@ -156,7 +161,8 @@ class Search:
         (sizes,) = await self._run(sql.sizes(numbers, MAX_CANDIDATES + 1))
         return min(zip(sizes, numbers, strict=True))
 
-    async def _units(self, query: Query) -> Sequence[str]:
+    async def units(self, query: Query) -> Sequence[str]:
+        """The unit texts that occur, if the query depends on them."""
         if not any(uses_units(term.test) for term in query.terms):
             return ()
         rows = await self._many(UNITS.call(self._symbols.partition(self._tenant)))
@@ -241,7 +247,7 @@ class Search:
         assert first.kind in ("text", "date"), "what is walked"
         missing = Term("", "", Not(Present(first.code, first.kind)))
         rest = replace(query, terms=(*query.terms, missing), sort=tuple(others))
-        units = await self._units(query)
+        units = await self.units(query)
         sql = SearchSql(self._tenant, rest, self._symbols, units, descending=first.descending)
         following = None if after is None else replace(after, keys=after.keys[1:])
         return [(*row[:COLUMNS], None, *row[COLUMNS:]) for row in await self._run(sql.page(limit, following))]
@@ -262,7 +268,7 @@ class Search:
             return False
         if any(isinstance(term.test, IdIn) for term in query.terms):
             return False
-        return bool(set_terms(query)) and (await self._fewest(query, await self._units(query)))[0] > MAX_CANDIDATES
+        return bool(set_terms(query)) and (await self._fewest(query, await self.units(query)))[0] > MAX_CANDIDATES
 
     async def _filtered(self, sql: SearchSql, query: Query, after: Token | None) -> AsyncIterator[Row]:
         """Rows whose resources pass; Problem COSTLY when too many would have to be read."""

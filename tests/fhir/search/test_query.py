@@ -203,6 +203,11 @@ REFUSED = [
     ("Patient?_sort=foo", "_sort", Category.NOT_SUPPORTED),
     ("Patient?_count=-1", "_count", Category.VALUE),
     ("Patient?_total=xyz", "_total", Category.VALUE),
+    ("Patient?_contained=true", "_contained", Category.NOT_SUPPORTED),
+    ("Patient?_contained=both", "_contained", Category.NOT_SUPPORTED),
+    ("Patient?_contained=yes", "_contained", Category.VALUE),
+    ("Patient?_containedType=contained", "_containedType", Category.NOT_SUPPORTED),
+    ("Patient?_containedType=x", "_containedType", Category.VALUE),
     ("Patient?identifier=", "identifier", Category.VALUE),
     ("Patient?identifier=,", "identifier", Category.VALUE),
     ("Patient?identifier=a|b|c", "identifier", Category.VALUE),
@@ -227,6 +232,12 @@ class Terms(TestCase):
         for criteria, expected in TESTS:
             (term,) = parse_criteria(criteria).terms
             self.assertEqual(term.test, expected, criteria)
+
+    def test_contained_resources_are_not_searched(self) -> None:
+        for pair in ("_contained=false", "_containedType=container"):
+            self.assertEqual(parse_criteria(f"Patient?gender=male&{pair}"), parse_criteria("Patient?gender=male"))
+        query = parse_criteria("Patient?gender=male&_contained=both&_containedType=contained", strict=False)
+        self.assertEqual(query.ignored, (("_contained", "both"), ("_containedType", "contained")))
 
     def test_refused_by_name(self) -> None:
         for criteria, name, category in REFUSED:

@@ -25,7 +25,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (38, "748b8f0b4f5cd109f58ddd0325c819cd86ac9d906912e7ed70b3d0883d0ce25c"),
+    "fhir": (39, "2d9c67f67470c1e34a19e97b78b809e18fa1c8bda28d4249ce52681fc96f1f96"),
     "ipf": (20, "1e4e7ff24ab40a6bbd61ee599efa262e3adcaaa769245f3e8f6635e97678d65d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""
