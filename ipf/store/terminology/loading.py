@@ -36,6 +36,9 @@ _INDEXES = {
     "ancestors": ("CREATE INDEX ON {0} (ancestor, descendant)", "CREATE INDEX ON {0} (descendant, ancestor)"),
 }
 TABLES = tuple(_INDEXES)
+# The last one: the server frees the lock of a killed import within a second, not only at the end of its statement.
+_SETTINGS = """SET maintenance_work_mem = '256MB'; SET statement_timeout = 0; SET TimeZone = 'UTC';
+    SET client_connection_check_interval = '1s'"""
 _ADD = "INSERT INTO code_systems (url, version, name, is_case_sensitive) VALUES (%s, %s, %s, %s) RETURNING id"
 _LEFT = "SELECT id FROM code_systems WHERE NOT is_loaded"
 _EARLIER = "SELECT id FROM code_systems WHERE url = %s AND version = %s AND is_loaded"
@@ -183,7 +186,7 @@ def connected(url: str) -> Iterator[Loader]:
         raise StoreUnreachable("the FHIR database cannot be reached", detail=str(error).strip()) from error
     try:
         with connection, connection.cursor() as cursor:
-            cursor.execute("SET maintenance_work_mem = '256MB'; SET statement_timeout = 0; SET TimeZone = 'UTC'")
+            cursor.execute(_SETTINGS)
             cursor.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,))
             if not cursor.fetchone()[0]:
                 raise Problem(Category.CONFLICT, "another import of a code system runs on this database")

@@ -1,0 +1,97 @@
+"""kill -9 of an import of a code system: readers see the earlier import, and the command can be repeated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from twisted.internet.threads import deferToThread
+
+from ipf.errors import Category, Problem
+from ipf.store.postgres.database import Database
+from ipf.store.terminology.loading import TABLES, connected
+from ipf.store.terminology.systems import PostgresCodeSystems
+from tests import postgres
+from tests.contracts.terminology import clinical
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+STEPS = ("concepts", "indexes of concepts", "ancestors", "indexes of ancestors")
+_TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^code_system_.*_\\d+$' AND relkind = 'r'"
+_WAITERS = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation::regclass::text LIKE 'code_system%'"
+
+
+class ImportKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+    """An import of a version that is there already, killed at each step."""
+
+    async def setUp(self) -> None:
+        self.database: Database = await postgres.database(self, "fhir")
+        await deferToThread(_load, self.database.url)
+
+    async def test_at_each_step(self) -> None:
+        for step in STEPS:
+            child = _child(self.database.url, step)
+            await deferToThread(_killed_at, child, step)
+            await self._check_earlier()
+            await deferToThread(_load, self.database.url)
+            self.assertEqual(await self.database.many(_TABLES), [(len(TABLES),)], step)
+
+    async def test_while_it_takes_the_tables_into_use(self) -> None:
+        """A reader holds the earlier tables, so the last transaction has begun and waits."""
+        (system,) = await PostgresCodeSystems(self.database).imported()
+        async with self.database.session() as reader:
+            await reader.many(f"SELECT count(*) FROM code_system_ancestors_{system.id}")
+            child = _child(self.database.url, "")
+            await deferToThread(_read, child, "connected")
+            end = time.monotonic() + PATIENCE
+            while await self.database.many(_WAITERS) == [(0,)]:
+                self.assertLess(time.monotonic(), end)
+                await postgres.pause(0.02)
+            child.kill()
+            await deferToThread(child.communicate)
+        await self._check_earlier()
+        await deferToThread(_load, self.database.url)
+        self.assertEqual(await self.database.many(_TABLES), [(len(TABLES),)])
+
+    async def _check_earlier(self) -> None:
+        systems = PostgresCodeSystems(self.database)
+        (system,) = await systems.imported()
+        self.assertEqual((system.concepts, system.is_current), (5, True))
+        self.assertEqual(sorted(await systems.facts(system, ["leaf", "new"])), ["leaf"])
+
+
+def _child(url: str, step: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.faults.import_child", url, step]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def _read(child: subprocess.Popen[str], wanted: str) -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.strip() == wanted:
+            return
+    raise AssertionError(f"the import ended before {wanted}")
+
+
+def _killed_at(child: subprocess.Popen[str], step: str) -> None:
+    try:
+        _read(child, step)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _load(url: str) -> None:
+    """Import, as soon as PostgreSQL has noticed that the killed import is gone."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connected(url) as loader:
+                loader.load(clinical())
+                return
+        except Problem as problem:
+            if problem.category is not Category.CONFLICT or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
