@@ -53,12 +53,12 @@ from ipf.rest.resource_operations.match import match
 from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
 from ipf.rest.terminology.capabilities import terminology_statement
 from ipf.rest.terminology.closure import closure
-from ipf.rest.terminology.expand import expand
-from ipf.rest.terminology.find_matches import find_matches
-from ipf.rest.terminology.lookup import lookup
-from ipf.rest.terminology.subsumes import subsumes
+from ipf.rest.terminology.code_systems.find_matches import find_matches
+from ipf.rest.terminology.code_systems.lookup import lookup
+from ipf.rest.terminology.code_systems.subsumes import subsumes
 from ipf.rest.terminology.translate import translate_code
-from ipf.rest.terminology.validate_code import validate_code
+from ipf.rest.terminology.value_sets.expand import expand
+from ipf.rest.terminology.value_sets.validate_code import validate_code
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access

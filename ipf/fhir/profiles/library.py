@@ -6,6 +6,7 @@ contains is used unchanged.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ class Structures:
         self._find = find
         self._known: dict[str, Json | None] = {}
         self._snapshots: dict[str, list[Json]] = {}
-        self._making: set[str] = set()
+        self._begun = threading.local()
 
     def get(self, url: str) -> Json | None:
         """The definition with this canonical; None when it is unknown or has another version."""
@@ -42,15 +43,16 @@ class Structures:
         definition = self.get(url)
         if definition is None:
             return []
-        if url in self._making:
+        making: set[str] = self._begun.__dict__.setdefault("snapshots", set())  # by this thread
+        if url in making:
             raise SnapshotError(f"{url} is derived from itself")
-        self._making.add(url)
+        making.add(url)
         try:
             provided = definition.get("snapshot", {}).get("element")
             made = provided or make_snapshot(definition, self.snapshot, self.rules)
             elements: list[Json] = with_ids(made)
         finally:
-            self._making.discard(url)
+            making.discard(url)
         self._snapshots[url] = elements
         return elements
 

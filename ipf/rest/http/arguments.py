@@ -49,6 +49,10 @@ class Arguments:
         """`of`; a large body is parsed in a thread."""
         return await run_by_size(len(request.body), run_in_thread, lambda: cls.of(request, known))
 
+    def has(self, name: str) -> bool:
+        """Whether the parameter is there."""
+        return name in self._values
+
     def text(self, name: str) -> str | None:
         """One string; Problem VALUE for another type."""
         value = self._one(name)

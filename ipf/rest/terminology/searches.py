@@ -14,7 +14,7 @@ from ipf.fhir.terminology.valueset import Membership
 from ipf.ports.terminology import Above, Below, ImportedSystem, Rule
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.terminology.grounding import grounded
-from ipf.rest.terminology.value_sets import enumerable
+from ipf.rest.terminology.value_sets.chosen import enumerable
 from ipf.rest.write.conformance import Conformance
 
 MOST_USED = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
@@ -111,6 +112,78 @@ class TerminologySuite(Suite):
         for scope, status in (("system/ValueSet.r?_id=own", 200), ("system/ValueSet.r?_id=other", 404)):
             self.world.caller = Caller("ada", scopes=(scope,))
             self.assertEqual((await self.world.send("GET", "ValueSet/own/$expand")).status, status, scope)
+
+    async def test_context(self) -> None:
+        """Rows of (StructureDefinition, element, codes of its value set, or status)."""
+        validated(self.world)
+        await self._store_profile()
+        base = "http://hl7.org/fhir/StructureDefinition/"
+        rows: list[tuple[str, str, Any]] = [
+            (f"{base}Patient", "Patient.gender", {"male", "female", "other", "unknown"}),
+            (f"{base}Patient|4.0.1", "Patient.gender", {"male", "female", "other", "unknown"}),
+            (f"{base}Patient", "Patient.identifier.use", {"usual", "official", "temp", "secondary", "old"}),
+            (f"{base}Timing", "Timing.repeat.durationUnit", {"s", "min", "h", "d", "wk", "mo", "a"}),
+            ("http://x.test/p", "Observation.value[x]", {"a", "a1"}),
+            ("http://x.test/p", "Observation.valueCodeableConcept", {"a", "a1"}),
+            ("http://x.test/p", "Observation.valueQuantity", 400),
+            ("http://x.test/p", "Observation.valueX", 400),
+            (f"{base}Patient", "Patient.birthDate", 400),
+            (f"{base}Patient", "Patient.id.x", 400),
+            (f"{base}Patient", "Patient" + ".x" * 31, 400),
+            (f"{base}Patient", "Patient" + ".x" * 30, 400),
+            (f"{base}Patient", "", 400),
+            ("", "Patient.gender", 400),
+            (f"{base}Nothing", "Nothing.x", 404),
+            (f"{base}Patient|9", "Patient.gender", 404),
+        ]
+        for url, path, expected in rows:
+            answer = await self.world.send("GET", f"ValueSet/$expand?context={quote(f'{url}#{path}')}")
+            if isinstance(expected, int):
+                self.assertEqual(answer.status, expected, (url, path))
+                self.assertEqual(loads(answer.body)["issue"][0]["expression"], ["context"])
+            else:
+                found = {one["code"] for one in loads(answer.body)["expansion"]["contains"]}
+                self.assertEqual(found, expected, (url, path))
+
+    async def test_context_with_other_parameters(self) -> None:
+        validated(self.world)
+        await self._store_profile()
+        patient = f"context={quote('http://hl7.org/fhir/StructureDefinition/Patient#Patient.gender')}"
+        own = f"context={quote('http://x.test/p#Observation.value[x]')}"
+        for url, status in (
+            (f"ValueSet/$expand?{patient}&contextDirection=incoming", 200),
+            (f"ValueSet/$expand?{patient}&contextDirection=sideways", 400),
+            (f"ValueSet/$expand?url={VS}administrative-gender&contextDirection=incoming", 400),
+            (f"ValueSet/$expand?{patient}&url={VS}administrative-gender", 400),
+            (f"ValueSet/administrative-gender/$expand?{patient}", 400),
+            (f"CodeSystem/$validate-code?{patient}&url={GENDER}&code=male", 400),
+        ):
+            self.assertEqual((await self.world.send("GET", url)).status, status, url)
+        for code, expected in (("male", True), ("x", False)):
+            answer = await self.world.send("GET", f"ValueSet/$validate-code?{patient}&system={GENDER}&code={code}")
+            self.assertEqual(said(answer)["result"], expected)
+        for scopes, status in (
+            (("system/ValueSet.r", "system/StructureDefinition.r"), 200),
+            (("system/ValueSet.r", "system/StructureDefinition.r?_id=other"), 404),
+            (("system/ValueSet.r",), 404),
+        ):
+            self.world.caller = Caller("ada", scopes=scopes)
+            self.assertEqual((await self.world.send("GET", f"ValueSet/$expand?{own}")).status, status, scopes)
+
+    async def _store_profile(self) -> None:
+        """A profile with a value set on `Observation.value[x]`."""
+        binding = {"strength": "required", "valueSet": "http://x.test/vs"}
+        value = {"id": "Observation.value[x]", "path": "Observation.value[x]", "binding": binding,
+                 "type": [{"code": "CodeableConcept"}]}  # fmt: skip
+        profile = {
+            "resourceType": "StructureDefinition", "id": "p", "url": "http://x.test/p", "name": "P", "status": "active",
+            "kind": "resource", "abstract": False, "type": "Observation", "derivation": "constraint",
+            "baseDefinition": "http://hl7.org/fhir/StructureDefinition/Observation",
+            "differential": {"element": [{"id": "Observation", "path": "Observation"}, value]},
+        }  # fmt: skip
+        for one in (OWN, OWN_SET, profile):
+            answer = await self.world.send("PUT", f"{one['resourceType']}/{one['id']}", one)
+            self.assertEqual(answer.status, 201, answer.body)
 
     async def test_hostile_value_sets(self) -> None:
         """Each is 400 with the place and the rule: sent, or stored and asked for."""

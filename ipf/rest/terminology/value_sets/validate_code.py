@@ -19,7 +19,8 @@ from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall
 from ipf.rest.terminology.designations import designations_of, display_in
 from ipf.rest.terminology.grounding import with_relatives
-from ipf.rest.terminology.value_sets import unusable, value_set_of
+from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
+from ipf.rest.terminology.value_sets.chosen import unusable, value_set_of
 from ipf.rest.write.conformance import Conformance, Definitions
 from ipf.rest.write.repository import Repository
 
@@ -46,13 +47,15 @@ class _Case:
 async def validate_code(request: Request, repository: Repository) -> Answer:
     """ValueSet/$validate-code and CodeSystem/$validate-code: Parameters with the result."""
     known = await definitions(request, repository, "ValueSet", "CodeSystem")
-    arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    parameters = (*PARAMETERS, *CONTEXT) if request.path[0] == "ValueSet" else PARAMETERS
+    arguments = await Arguments.read(request, parameters, repository.run_in_thread)
     resource = await by_id(request, repository, request.path[0])
     conformance, terminology = conformance_of(repository), known.terminology
     if request.path[0] == "CodeSystem":
         case = await _in_system(resource, conformance, terminology, arguments)
     else:
-        case = await _in_set(resource, conformance, known, arguments, repository)
+        bound = await bound_value_set(request, known, arguments, repository)
+        case = await _in_set(resource, bound, conformance, known, arguments, repository)
     return await _result(case, conformance, terminology, arguments)
 
 
@@ -82,6 +85,7 @@ def _check_version(terminology: Terminology, system: str, version: str | None) -
 
 async def _in_set(
     resource: Json | None,
+    bound: str | None,
     conformance: Conformance,
     known: Definitions,
     arguments: Arguments,
@@ -89,7 +93,7 @@ async def _in_set(
 ) -> _Case:
     terminology = known.terminology
     value_set, members = await repository.run_in_thread(
-        lambda: value_set_of(resource, conformance, known, terminology, arguments)
+        lambda: value_set_of(resource, conformance, known, terminology, arguments, bound)
     )
     url = str(value_set.get("url", "the value set"))
     if members is None:

@@ -16,13 +16,17 @@ def value_set_of(
     definitions: Definitions,
     terminology: Terminology,
     arguments: Arguments,
+    bound: str | None = None,
 ) -> tuple[Json, Membership | None]:
-    """The value set from the request, by id (`resource`), or by url, and its members; None when it is not loaded."""
+    """The value set from the request, by id (`resource`), or by url, and its members; None when it is not loaded.
+
+    `bound`: the canonical of the one that the request means without naming it.
+    """
     resource = arguments.structure("valueSet", "ValueSet") or resource
     if resource is not None:
         return resource, terminology.expansion(facts_of(resource))
-    url = arguments.required("url")
-    version = arguments.text("valueSetVersion")
+    url, _, version = (bound or arguments.required("url")).partition("|")
+    version = arguments.text("valueSetVersion") or version
     members = terminology.members(f"{url}|{version}" if version else url)
     found = definitions.stored.get(("ValueSet", url)) or conformance.catalog.by_url("ValueSet", url)
     return found or {"resourceType": "ValueSet", "url": url, "status": "unknown"}, members

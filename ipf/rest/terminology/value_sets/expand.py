@@ -24,9 +24,10 @@ from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, definitions
 from ipf.rest.terminology.designations import designations_of, display_in, is_chosen
 from ipf.rest.terminology.grounding import grounded
-from ipf.rest.terminology.nesting import nested
-from ipf.rest.terminology.value_sets import enumerable, value_set_of
-from ipf.rest.terminology.versions import chosen_versions
+from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
+from ipf.rest.terminology.value_sets.chosen import enumerable, value_set_of
+from ipf.rest.terminology.value_sets.nesting import nested
+from ipf.rest.terminology.value_sets.versions import chosen_versions
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
@@ -35,8 +36,9 @@ PARAMETERS = (
     "url", "valueSet", "valueSetVersion", "filter", "offset", "count", "activeOnly", "excludeNested",
     "includeDesignations", "designation", "includeDefinition", "displayLanguage", "exclude-system", "system-version",
     "check-system-version", "force-system-version", "excludeNotForUI", "excludePostCoordinated", "date", "_format",
+    *CONTEXT,
 )  # fmt: skip
-_NOT_STATED = frozenset({"url", "valueSet", "valueSetVersion", "_format", "date"})
+_NOT_STATED = frozenset({"url", "valueSet", "valueSetVersion", "_format", "date", *CONTEXT})
 
 
 @dataclass(slots=True)
@@ -53,11 +55,12 @@ async def expand(request: Request, repository: Repository) -> Answer:
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
     resource = await by_id(request, repository, "ValueSet")
     conformance = conformance_of(repository)
+    bound = await bound_value_set(request, known, arguments, repository)
     versions = chosen_versions(arguments)
     terminology = versions.applied(known.terminology)
 
     def found() -> tuple[Json, Membership]:
-        value_set, members = value_set_of(resource, conformance, known, terminology, arguments)
+        value_set, members = value_set_of(resource, conformance, known, terminology, arguments, bound)
         usable = enumerable(members, str(value_set.get("url", "")))
         versions.check(usable, terminology)
         return value_set, usable

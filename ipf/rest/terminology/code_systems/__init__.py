@@ -1,0 +1,1 @@
+"""Operations on one code system: `$lookup`, `$subsumes`, `$find-matches`."""
