@@ -273,6 +273,13 @@ class ImportedSuite(Suite):
         self.assertEqual(await ask(False, ("site", "heart"), ("parent", "right")), [("leaf", 0), ("left", 1)])
         self.assertEqual(await ask(True, ("none", "x")), 400)
         self.assertEqual(await ask(True), 400)
+        nested = {"name": "subproperty", "part": [{"name": "code", "valueCode": "site"}]}
+        parts = [{"name": "code", "valueCode": "site"}, {"name": "value", "valueCode": "heart"}, nested]
+        sent = [{"name": "system", "valueUri": URL}, {"name": "property", "part": parts}]
+        body = {"resourceType": "Parameters", "parameter": sent}
+        answer = await self.world.send("POST", "CodeSystem/$find-matches", body)
+        self.assertEqual(answer.status, 400)
+        self.assertIn("subproperty", loads(answer.body)["issue"][0]["diagnostics"])
 
     async def test_implicit_value_sets(self) -> None:
         await self.load(NewSystem(SCT, f"{SCT}/1/version/2", "SNOMED CT", concepts=clinical().concepts))

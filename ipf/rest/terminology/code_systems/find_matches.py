@@ -54,6 +54,10 @@ async def find_matches(request: Request, repository: Repository) -> Answer:
 
 
 def _property(parts: dict[str, object]) -> Property:
+    other = next((name for name in parts if name not in ("code", "value")), None)
+    if other is not None:
+        text = f"a property has a code and a value; {other[:60]} is not supported"
+        raise Problem(Category.NOT_SUPPORTED, text, "property")
     code, value = parts.get("code"), parts.get("value")
     if isinstance(value, dict):
         value = value.get("code")
