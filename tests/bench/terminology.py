@@ -100,11 +100,11 @@ def _fill(served: ServiceProcess) -> None:
 def _requests(served: ServiceProcess, url: str) -> None:
     chance = random.Random(22)
     any_code = lambda: _code(chance.randrange(CONCEPTS))  # noqa: E731
-    value_set = {"resourceType": "ValueSet", "id": "all", "url": f"{URL}/vs", "status": "active",
-                 "compose": {"include": [{"system": URL}]}}  # fmt: skip
-    served.request("PUT", "/fhir/ValueSet/all", value_set)
+    _put_value_sets(served)
     two = [f"{chance.choice(_STEMS)} {chance.choice(_STEMS)[:4]}" for _ in range(TIMES)]
-    expand = f"/fhir/ValueSet/$expand?url={quote(URL)}/vs&count=20&filter="
+    expand, large, small = (
+        f"/fhir/ValueSet/$expand?url={quote(URL)}/{one}&count=20&filter=" for one in ("all", "large", "small")
+    )
     below = f"/fhir/Observation?_count=50&_total=none&code:below={quote(URL)}|"
     with psycopg2.connect(url) as connection, connection.cursor() as cursor:
         plain = _timed(lambda: (cursor.execute("SELECT 1"), cursor.fetchall()))
@@ -115,11 +115,24 @@ def _requests(served: ServiceProcess, url: str) -> None:
         ("$lookup", lambda: f"/fhir/CodeSystem/$lookup?system={quote(URL)}&code={any_code()}"),
         ("$expand, filter of one word", lambda: expand + chance.choice(_STEMS)),
         ("$expand, filter of two words", lambda: expand + quote(chance.choice(two))),
+        ("$expand of a large subtree, filter of two words", lambda: large + quote(chance.choice(two))),
+        ("$expand of a small subtree, filter of two words", lambda: small + quote(chance.choice(two))),
         ("$expand, filter that one code has", lambda: expand + str(chance.randrange(100_000, CONCEPTS))),
         ("Observation?code:below the root", lambda: below + ROOT),
         ("Observation?code:below one of the first 1,000", lambda: below + _code(chance.randrange(1, 1000))),
     ):
         line(what, _timed(_getter(served, path)), reference)
+
+
+def _put_value_sets(served: ServiceProcess) -> None:
+    """The whole system, and subtrees of 126,420 and 9,704 codes."""
+    for name, code in (("all", None), ("large", _code(3)), ("small", _code(80))):
+        selected = [{"property": "concept", "op": "is-a", "value": code}] if code else []
+        include = {"system": URL, **({"filter": selected} if selected else {})}
+        value_set = {"resourceType": "ValueSet", "id": name, "url": f"{URL}/{name}", "status": "active",
+                     "compose": {"include": [include]}}  # fmt: skip
+        status, _ = served.request("PUT", f"/fhir/ValueSet/{name}", value_set)
+        assert status == 201, status
 
 
 def _getter(served: ServiceProcess, path: Callable[[], str]) -> Callable[[], object]:
