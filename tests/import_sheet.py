@@ -46,7 +46,7 @@ def _print(edges: dict[str, set[str]], lines: dict[str, int]) -> None:
 
 
 def _box(module: str, whole_packages: bool) -> str:
-    package, sub = package_of(module), sub_package_of(module)
+    package, sub = package_of(module), sub_package_of(module, package_of(module))
     if whole_packages:
         return package
     return f"{package}/{sub}" if sub else package

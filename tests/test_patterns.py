@@ -21,10 +21,10 @@ FUNCTIONS = frozenset(("compile", "match", "search", "fullmatch", "sub", "subn",
 NESTED = {
     "ipf.cli.sending": "an operator's own files; each repetition begins with another character",
     "ipf.config.brokers": "an operator's own settings; each repetition begins with a point, or is short",
-    "ipf.fhir.fhirpath.lexer": "each alternative begins with another character; nothing follows the repetition",
+    "ipf.fhir.fhirpath.language.lexer": "each alternative begins with another character, and nothing follows it",
     "ipf.fhir.patch.xml_selector": "each repetition begins with a slash or bracket; at most 2,000 characters",
     "ipf.fhir.ucum.parser": "each alternative begins with another character; a unit has at most 200 characters",
-    "ipf.fhir.validation.primitives": "each number of an OID begins with a point",
+    "ipf.fhir.validation.checks.primitives": "each number of an OID begins with a point",
     "ipf.mapping.compiler.conversions": "each number of an OID begins with a point",
     "ipf.mapping.language.lexer": "within quotation marks, each repetition begins with a backslash",
     "ipf.mapping.language.notes": "each key begins with a comma, each element with a point",
@@ -34,7 +34,7 @@ NESTED = {
 """Modules with a repetition within a repetition, and why a text can be read in one way only."""
 MADE = {
     "ipf.console.masking.answers": "the admin paths of a table of the module itself",
-    "ipf.fhir.fhirpath.lexer": "the three quotation marks",
+    "ipf.fhir.fhirpath.language.lexer": "the three quotation marks",
     "ipf.fhir.model.erased_references": "a beginning of the module itself, or the base URL, escaped",
     "ipf.fhir.model.json": "three beginnings of a number",
     "ipf.fhir.releases.files": "names of files, which the readers of the release formats have as literals",

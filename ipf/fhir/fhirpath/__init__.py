@@ -4,10 +4,10 @@
 expression inside another language.
 """
 
-from ipf.fhir.fhirpath.context import Host
 from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.evaluation.context import Host
 from ipf.fhir.fhirpath.expression import Expression, compile
-from ipf.fhir.fhirpath.nodes import FhirNode
-from ipf.fhir.fhirpath.parser import parse, parse_prefix
+from ipf.fhir.fhirpath.items.nodes import FhirNode
+from ipf.fhir.fhirpath.language.parser import parse, parse_prefix
 
 __all__ = ["Expression", "FhirNode", "FhirPathError", "Host", "compile", "parse", "parse_prefix"]

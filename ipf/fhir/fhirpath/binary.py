@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ipf.fhir.fhirpath import operators as op
-from ipf.fhir.fhirpath.code import Code, Run, Test, tested
-from ipf.fhir.fhirpath.context import Context
-from ipf.fhir.fhirpath.equivalence import equivalent
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.nodes import FhirNode, Items
+from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, tested
+from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.items import operators as op
+from ipf.fhir.fhirpath.items.equivalence import equivalent
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items
 
 
 def binary(operator: str, left: Code, right: Code) -> Code:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipf.fhir.fhirpath import ast
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.model import RESOURCE_ROOTS, Model
-from ipf.fhir.fhirpath.type_functions import read_type, type_of_syntax
+from ipf.fhir.fhirpath.functions.type import read_type, type_of_syntax
+from ipf.fhir.fhirpath.items.model import RESOURCE_ROOTS, Model
+from ipf.fhir.fhirpath.language import ast
 
 _KEEPS_TYPE = frozenset(
     (

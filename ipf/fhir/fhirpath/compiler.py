@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ipf.fhir.fhirpath.aggregate_functions
-import ipf.fhir.fhirpath.collection_functions
-import ipf.fhir.fhirpath.conversion_functions
-import ipf.fhir.fhirpath.date_functions
-import ipf.fhir.fhirpath.fhir_functions
-import ipf.fhir.fhirpath.item_functions
-import ipf.fhir.fhirpath.number_functions
-import ipf.fhir.fhirpath.text_functions
-import ipf.fhir.fhirpath.type_functions  # noqa: F401  (these fill the table of functions)
-from ipf.fhir.fhirpath import ast
-from ipf.fhir.fhirpath import operators as op
+import ipf.fhir.fhirpath.functions.aggregate
+import ipf.fhir.fhirpath.functions.collection
+import ipf.fhir.fhirpath.functions.conversion
+import ipf.fhir.fhirpath.functions.date
+import ipf.fhir.fhirpath.functions.fhir
+import ipf.fhir.fhirpath.functions.item
+import ipf.fhir.fhirpath.functions.number
+import ipf.fhir.fhirpath.functions.text
+import ipf.fhir.fhirpath.functions.type  # noqa: F401  (these fill the table of functions)
 from ipf.fhir.fhirpath.binary import binary
-from ipf.fhir.fhirpath.code import Code, Run, Test, itself, joined, nothing
-from ipf.fhir.fhirpath.context import Context
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.model import RESOURCE_ROOTS, Model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, is_foreign, member, resource_type, value_reader, wrapped
-from ipf.fhir.fhirpath.reading import path
-from ipf.fhir.fhirpath.registry import FUNCTIONS, Plain
-from ipf.fhir.fhirpath.type_functions import type_filter, type_test
-from ipf.fhir.fhirpath.values import Quantity
+from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, itself, joined, nothing
+from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.evaluation.reading import path
+from ipf.fhir.fhirpath.evaluation.registry import FUNCTIONS, Plain
+from ipf.fhir.fhirpath.functions.type import type_filter, type_test
+from ipf.fhir.fhirpath.items import operators as op
+from ipf.fhir.fhirpath.items.model import RESOURCE_ROOTS, Model
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, is_foreign, member, resource_type, value_reader, wrapped
+from ipf.fhir.fhirpath.items.values import Quantity
+from ipf.fhir.fhirpath.language import ast
 
 
 class Compiler:

@@ -12,15 +12,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ipf.fhir.fhirpath import ast, operators
 from ipf.fhir.fhirpath.check import check
-from ipf.fhir.fhirpath.code import Code
 from ipf.fhir.fhirpath.compiler import Compiler
-from ipf.fhir.fhirpath.context import Context, Host
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.model import Model, model
-from ipf.fhir.fhirpath.nodes import FhirNode, Items, resource_type, unwrap, wrap, wrap_all, wrapped
-from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.fhirpath.evaluation.code import Code
+from ipf.fhir.fhirpath.evaluation.context import Context, Host
+from ipf.fhir.fhirpath.items import operators
+from ipf.fhir.fhirpath.items.model import Model, model
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, resource_type, unwrap, wrap, wrap_all, wrapped
+from ipf.fhir.fhirpath.language import ast
+from ipf.fhir.fhirpath.language.parser import parse
 
 _NO_VARIABLES: Mapping[str, Any] = {}
 _NO_HOST = Host()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
-from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.fhirpath.language.parser import parse
 from ipf.fhir.index.entries import component_text
 from ipf.fhir.index.paths import ElementPath, NotSimple, element_paths, values_at
 from ipf.fhir.index.values import EntryCollector, Indexer, indexer_for

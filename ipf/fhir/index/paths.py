@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import referenced_type
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.fhirpath.language.parser import parse
 from ipf.fhir.index.composites import Composite, composite, shared
 from ipf.fhir.index.paths import Condition, ElementPath, MemberIs, NotSimple, RefersTo, element_paths, presence
 from ipf.fhir.index.values import PARTS

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.fhir.fhirpath import Expression, FhirNode, FhirPathError, ast, parse
+from ipf.fhir.fhirpath import Expression, FhirNode, FhirPathError, parse
+from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.ports import Json
 

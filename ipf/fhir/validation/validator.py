@@ -17,9 +17,9 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation.bundles import BundleIndex, check_bundle
-from ipf.fhir.validation.compiler import Compiler
+from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.profiles.compiler import Compiler
 from ipf.fhir.validation.proposals import nearest, profile_meant
 from ipf.fhir.validation.questionnaires import Form, check_response, read_form
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.model.json import JsonDecimal
 from ipf.mapping.runtime.mending import printable
 

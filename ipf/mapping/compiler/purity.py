@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ipf.fhir.fhirpath import FhirPathError, ast, parse
+from ipf.fhir.fhirpath import FhirPathError, parse
+from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.expressions.native import parts
 from ipf.mapping.compiler.kinds import BUNDLE, Kind, Member

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.context import GroupContext
 from ipf.mapping.compiler.expressions.expression import FOCUS, Expression

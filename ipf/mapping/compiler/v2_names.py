@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from ipf.fhir.fhirpath import FhirPathError, ast, parse
+from ipf.fhir.fhirpath import FhirPathError, parse
+from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import number_of
 from ipf.hl7.structure import all_group_names, all_segment_names, is_structure
 from ipf.mapping.compiler.expressions.native import parts

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import NoReturn
 
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.parser import parse_prefix
+from ipf.fhir.fhirpath.language.parser import parse_prefix
 from ipf.mapping.language.lexer import FmlError, Token, tokens
 from ipf.mapping.language.model import Parameter, Place
 

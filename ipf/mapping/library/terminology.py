@@ -7,7 +7,7 @@ them.  A code that they do not decide gives an empty result, which counts as fal
 from __future__ import annotations
 
 from ipf.fhir.fhirpath import Host
-from ipf.fhir.fhirpath.terms import Terminology, terminology_host
+from ipf.fhir.fhirpath.evaluation.terms import Terminology, terminology_host
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Json
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ipf.fhir.fhirpath.values import compare, parse_datetime
+from ipf.fhir.fhirpath.items.values import compare, parse_datetime
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.ports import Json
 

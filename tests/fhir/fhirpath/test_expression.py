@@ -9,9 +9,10 @@ from typing import Any
 
 from twisted.trial import unittest
 
-from ipf.fhir.fhirpath import FhirPathError, Host, ast, compile
-from ipf.fhir.fhirpath.parser import parse, parse_prefix
-from ipf.fhir.fhirpath.values import Date, Quantity
+from ipf.fhir.fhirpath import FhirPathError, Host, compile
+from ipf.fhir.fhirpath.items.values import Date, Quantity
+from ipf.fhir.fhirpath.language import ast
+from ipf.fhir.fhirpath.language.parser import parse, parse_prefix
 
 PATIENT = {
     "resourceType": "Patient",

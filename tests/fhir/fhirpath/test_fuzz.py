@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twisted.trial import unittest
 
 from ipf.fhir.fhirpath import FhirPathError, compile
-from ipf.fhir.fhirpath.parser import parse, parse_prefix
-from ipf.fhir.fhirpath.registry import FUNCTIONS
+from ipf.fhir.fhirpath.evaluation.registry import FUNCTIONS
+from ipf.fhir.fhirpath.language.parser import parse, parse_prefix
 
 PATIENT: dict[str, Any] = {
     "resourceType": "Patient",

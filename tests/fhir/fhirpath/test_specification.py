@@ -8,9 +8,9 @@ from typing import Any
 from twisted.trial import unittest
 
 from ipf.fhir.fhirpath import FhirNode, FhirPathError, compile
-from ipf.fhir.fhirpath.conversion_functions import to_text
-from ipf.fhir.fhirpath.nodes import plain
-from ipf.fhir.fhirpath.registry import FUNCTIONS
+from ipf.fhir.fhirpath.evaluation.registry import FUNCTIONS
+from ipf.fhir.fhirpath.functions.conversion import to_text
+from ipf.fhir.fhirpath.items.nodes import plain
 from ipf.fhir.model.json import loads
 
 UCUM = "http://unitsofmeasure.org"

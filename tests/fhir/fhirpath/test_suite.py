@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 from twisted.trial import unittest
 
 from ipf.fhir.fhirpath import FhirPathError, compile
-from ipf.fhir.fhirpath.conversion_functions import to_text
-from ipf.fhir.fhirpath.model import model
-from ipf.fhir.fhirpath.nodes import Items, plain, type_of
-from ipf.fhir.fhirpath.operators import truth
+from ipf.fhir.fhirpath.functions.conversion import to_text
+from ipf.fhir.fhirpath.items.model import model
+from ipf.fhir.fhirpath.items.nodes import Items, plain, type_of
+from ipf.fhir.fhirpath.items.operators import truth
 from tests.reference import REFERENCE, needs_reference
 
 SUITE = REFERENCE / "fhirpath"

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.fhirpath import FhirPathError, compile
-from ipf.fhir.fhirpath.terms import Terminology, terminology_host
+from ipf.fhir.fhirpath.evaluation.terms import Terminology, terminology_host
 
 
 class MemoryTerms:

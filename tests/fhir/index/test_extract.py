@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.fhirpath.language.parser import parse
 from ipf.fhir.index.entries import PART_LIMIT, normalise, string_value, token_value
 from ipf.fhir.index.extract import extract
 from ipf.fhir.index.lastn import LASTN

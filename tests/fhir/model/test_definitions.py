@@ -9,7 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from ipf.config.paths import folder
-from ipf.fhir.fhirpath.parser import parse
+from ipf.fhir.fhirpath.language.parser import parse
 from ipf.fhir.model.definitions import definitions
 
 

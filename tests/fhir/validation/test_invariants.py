@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ipf.fhir.fhirpath import Host, compile
+from ipf.fhir.validation.checks.invariants import NATIVE
 from ipf.fhir.validation.findings import Run, Scope
-from ipf.fhir.validation.invariants import NATIVE
 from tests.fhir.validation.rules import OBSERVATION, PATIENT, Base, Json, found, with_
 
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from twisted.trial.unittest import TestCase
 
+from ipf.fhir.validation.checks.repairs import primitive_meant
 from ipf.fhir.validation.findings import MAX_PROPOSALS, outcome
 from ipf.fhir.validation.proposals import nearest, system_meant
-from ipf.fhir.validation.repairs import primitive_meant
 from tests.fhir.validation.rules import OBSERVATION, PATIENT, VALIDATOR, Json, texts, with_
 
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"

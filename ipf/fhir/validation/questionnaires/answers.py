@@ -13,12 +13,12 @@ from typing import Any
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership, expansion_of, facts_of
+from ipf.fhir.validation.checks.references import target_type
+from ipf.fhir.validation.checks.values import shorten
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.proposals import code_meant, nearest
 from ipf.fhir.validation.questionnaires.enabling import comparable, same_coding
 from ipf.fhir.validation.questionnaires.form import Form, Question, items_of, option_key, value_of
-from ipf.fhir.validation.references import target_type
-from ipf.fhir.validation.values import shorten
 
 _NUMBERS = {"Decimal", "Integer"}
 

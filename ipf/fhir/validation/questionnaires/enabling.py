@@ -14,8 +14,8 @@ from typing import Any
 
 from ipf.fhir import ucum
 from ipf.fhir.model.dates import date_range
+from ipf.fhir.validation.checks.values import equal_primitives
 from ipf.fhir.validation.questionnaires.form import DEEPEST, Json, Question, items_of, value_of
-from ipf.fhir.validation.values import equal_primitives
 
 Path = tuple[int, ...]
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.fhir.terminology import Terminology
+from ipf.fhir.validation.checks.values import equal_primitives, matches_pattern
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.proposals import nearest
 from ipf.fhir.validation.questionnaires.answers import check_answer
 from ipf.fhir.validation.questionnaires.enabling import Answers, Path
 from ipf.fhir.validation.questionnaires.form import DEEPEST, Form, Question, items_of, value_of
-from ipf.fhir.validation.values import equal_primitives, matches_pattern
 
 _FINISHED = frozenset(("completed", "amended"))
 _COMPUTED = ("calculatedExpression", "initialExpression")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ipf.fhir.fhirpath import Expression as Compiled
-from ipf.fhir.fhirpath import FhirPathError, Host, ast, parse
+from ipf.fhir.fhirpath import FhirPathError, Host, parse
+from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Writer
 from ipf.mapping.compiler.expressions import native

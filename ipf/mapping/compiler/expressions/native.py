@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from ipf.fhir.fhirpath import ast, patterns
+from ipf.fhir.fhirpath.functions import patterns
+from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.scope import Variable
 from ipf.mapping.compiler.v2 import children, presence

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.fhirpath import ast, patterns
+from ipf.fhir.fhirpath.functions import patterns
+from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.emit import FRAME, Writer, var
 from ipf.mapping.compiler.expressions.native import (

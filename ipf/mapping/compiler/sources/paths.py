@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.mapping.compiler.kinds import UNKNOWN, V2, Kind, Member
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.v2 import children

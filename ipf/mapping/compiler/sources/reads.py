@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ipf.fhir.fhirpath import ast
+from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import Segment, number_of
 from ipf.hl7.reads import ALL_FIELDS, field_bit
 from ipf.mapping.compiler.emit import FRAME, Writer, var

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from ipf.fhir.fhirpath import FhirPathError, ast, parse
+from ipf.fhir.fhirpath import FhirPathError, parse
+from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.expressions.native import parts
 from ipf.mapping.language.model import Parameter, Rule, Source, Target
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
 from ipf.mapping.compiler.targets.storing import (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from ipf.fhir.fhirpath.nodes import FhirNode
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.mapping.compiler.conversions import Convert, as_text
 from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models

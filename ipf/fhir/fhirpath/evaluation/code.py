@@ -1,0 +1,107 @@
+"""Compiled expressions: what each part of a syntax tree becomes.
+
+A part is a function of the evaluation and of `$this`.  Where the definitions give the type of its items, they are the
+JSON itself (`kind` is the type), and no object is made for an element.  Items of other parts carry their types:
+`FhirNode`, or a value of FHIRPath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, value_reader, wrapped
+from ipf.fhir.fhirpath.language import ast
+
+Run = Callable[[Context, Items], Items]
+Test = Callable[[Context, Items], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`run(context, this)` gives the items.
+
+    `kind`: the FHIR type of all items.  They are then JSON: objects of a structure, texts, numbers or booleans of a
+    primitive; those that have extensions, or not the form of the type, are a FhirNode.  None: the items carry their
+    types.  `test` gives the same result as a boolean, None when empty.  `constant`: the value of a literal.
+    """
+
+    run: Run
+    kind: str | None = None
+    test: Test | None = None
+    constant: Any = None
+
+    def nodes(self) -> Run:
+        """The items with their types."""
+        kind, run = self.kind, self.run
+        if kind is None:
+            return run
+        return lambda context, this: wrapped(run(context, this), kind)
+
+    def values(self) -> Run:
+        """The items for an operator that needs their values, not their types."""
+        run = self.run
+        read = value_reader(self.kind)
+        if read is None:
+            return run
+        return lambda context, this: [one if type(one) is FhirNode else read(one) for one in run(context, this)]
+
+    def texts(self) -> Run:
+        """The items for a function of texts, for which a date is its text."""
+        return self.run if self.kind is not None and self.kind[0].islower() else self.nodes()
+
+    def truth(self) -> Test:
+        """The result as a boolean."""
+        if self.test is not None:
+            return self.test
+        run = self.values()
+
+        def test(context: Context, this: Items) -> bool | None:
+            items = run(context, this)
+            if len(items) == 1 and type(items[0]) is bool:
+                return items[0]
+            return context.truth(items)
+
+        return test
+
+
+class Compiles(Protocol):
+    """The compiler."""
+
+    def compile(self, node: ast.Node, kind: str | None) -> Code:
+        """A tree as code; `kind` is the type of `$this`."""
+
+
+def tested(test: Test) -> Code:
+    """The code of a test."""
+
+    def run(context: Context, this: Items) -> Items:
+        answer = test(context, this)
+        return [] if answer is None else [answer]
+
+    return Code(run, None, test)
+
+
+def joined(parts: list[Code]) -> tuple[list[Run], str | None]:
+    """Functions whose items may stand in one collection, and their common type."""
+    kinds = {part.kind for part in parts}
+    if len(kinds) == 1:
+        return [part.run for part in parts], parts[0].kind
+    return [part.nodes() for part in parts], None
+
+
+def itself(context: Context, this: Items) -> Items:
+    """`$this`."""
+    return this
+
+
+def nothing(context: Context, this: Items) -> Items:
+    """No item."""
+    return []
+
+
+def operand_of(compiler: Compiles, operand: ast.Node | None, kind: str | None) -> Code:
+    """The code of the focus of a function; `$this` when there is none."""
+    return Code(itself, kind) if operand is None else compiler.compile(operand, kind)

@@ -1,0 +1,104 @@
+"""The state of one evaluation, and the functions of its host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.items.model import Model
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, wrap_all, wrapped
+from ipf.fhir.fhirpath.items.operators import truth
+
+MAX_STEPS = 1_000_000
+MAX_ITEMS = 1_000_000
+_CONSTANTS = {
+    "sct": "http://snomed.info/sct",
+    "loinc": "http://loinc.org",
+    "ucum": "http://unitsofmeasure.org",
+    "vs": "http://hl7.org/fhir/ValueSet/",
+    "ext": "http://hl7.org/fhir/StructureDefinition/",
+}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The functions of the environment that an expression may call.  Each may be absent.
+
+    `resolve(reference)` gives a resource or None.  `member_of(json, value_set)` and `conforms_to(json, profile)` give
+    True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `trace(name, values)` receives
+    what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.
+
+    `several_are_true`: several items where a boolean is needed count as true, as in the engine of Firely, with which
+    published topics are tested.  Otherwise they are an error, as the specification has it
+    (https://hl7.org/fhirpath/N1/#singleton-evaluation-of-collections).
+    """
+
+    resolve: Callable[[str], Any] | None = None
+    member_of: Callable[[Any, str], bool | None] | None = None
+    conforms_to: Callable[[Any, str], bool | None] | None = None
+    subsumes: Callable[[Any, Any], bool | None] | None = None
+    trace: Callable[[str, list[Any]], None] | None = None
+    clock: Callable[[], datetime] = _now
+    several_are_true: bool = False
+
+
+class Context:
+    """The values of `%name`, `$index` and `$total`, and the step limit.  One instance per evaluation."""
+
+    index: int | None = None
+    total: Items = []
+    steps = MAX_STEPS
+    moment: datetime | None = None
+
+    def __init__(self, focus: Items, kind: str | None, variables: Mapping[str, Any], model: Model, host: Host) -> None:
+        self._focus = focus
+        self._kind = kind
+        self.variables = variables
+        self.model = model
+        self.host = host
+
+    @property
+    def focus(self) -> Items:
+        """The items that are evaluated, with their types."""
+        return wrapped(self._focus, self._kind)
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise FhirPathError(f"more than {MAX_STEPS} steps")
+
+    def truth(self, items: Items) -> bool | None:
+        """A collection as a boolean: empty is None, one item that is no boolean counts as true."""
+        if len(items) > 1 and self.host.several_are_true:
+            return True
+        return truth(items)
+
+    def now(self) -> datetime:
+        """The time of this evaluation; constant during it."""
+        if self.moment is None:
+            self.moment = self.host.clock()
+        return self.moment
+
+    def variable(self, name: str) -> Items:
+        """The value of `%name`; an unknown name is an error."""
+        if name in self.variables:
+            return wrap_all(self.variables[name])
+        if name == "context":
+            return self.focus
+        if name in ("resource", "rootResource"):
+            return [item for item in self.focus if type(item) is FhirNode]
+        constant = _CONSTANTS.get(name)
+        if constant is not None:
+            return [constant]
+        prefix, mark, rest = name.partition("-")
+        if mark and prefix in ("vs", "ext"):
+            return [_CONSTANTS[prefix] + rest]
+        raise FhirPathError(f"unknown variable %{name}")

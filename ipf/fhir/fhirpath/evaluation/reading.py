@@ -1,0 +1,170 @@
+"""Reading elements from JSON by the definitions: the steps of a path.
+
+The data may be invalid: a list where one item belongs, null in a list, a text where an object belongs.  Each reader
+gives what is there; what does not have the form of its type becomes a FhirNode, which has no elements.
+Source: https://hl7.org/fhir/R4/json.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ipf.fhir.fhirpath.evaluation.code import Code, Run, itself, nothing
+from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.items.model import RESOURCE_ROOTS, Model
+from ipf.fhir.fhirpath.items.nodes import (
+    SCALARS,
+    FhirNode,
+    Items,
+    append_choice,
+    append_typed,
+    member,
+    resource_type,
+    wrapped,
+)
+
+
+def path(source: Code, names: tuple[str, ...], model: Model) -> Code:
+    """`source.name.name`.
+
+    From where the type depends on the data (resources, choices of types), the rest is compiled for each type.
+    """
+    for at, name in enumerate(names):
+        kind, rest = source.kind, names[at + 1 :]
+        if kind in RESOURCE_ROOTS:
+            return Code(_by_resource(source.run, names[at:], model))
+        step = None if kind is None or model.is_primitive(kind) else model.step(kind, name)
+        if step is not None and step.choices:
+            return Code(_by_choice(source.run, step.choices, rest, model))
+        if step is not None and step.type is not None:
+            source = typed(source.run, step.key, step.type, model)
+        elif kind is not None and model.is_primitive(kind):
+            source = _of_primitive(source.run, name)
+        else:
+            source = _untyped(source.nodes(), name, model)
+    return source
+
+
+def typed(source: Run, key: str, kind: str, model: Model) -> Code:
+    """The property `key`, of type `kind`, of JSON objects."""
+    return Code((_primitives if model.is_primitive(kind) else _objects)(source, key, kind), kind)
+
+
+def _untyped(source: Run, name: str, model: Model) -> Code:
+    return Code(lambda context, this: member(source(context, this), name, model))
+
+
+def _objects(source: Run, key: str, kind: str) -> Run:
+    at_focus = source is itself
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for each in this if at_focus else source(context, this):
+            value = each.get(key)
+            if value is None:
+                continue
+            if type(value) is dict:
+                found.append(value)
+            elif type(value) is list:
+                for one in value:
+                    if type(one) is dict:
+                        found.append(one)
+                    elif one is not None:
+                        found.append(FhirNode(one, kind))
+            else:
+                found.append(FhirNode(value, kind))
+        return found
+
+    return run
+
+
+def _primitives(source: Run, key: str, kind: str) -> Run:
+    sibling, at_focus = "_" + key, source is itself
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for each in this if at_focus else source(context, this):
+            value = each.get(key)
+            if sibling in each:
+                append_typed(found, value, each[sibling], kind)
+            elif type(value) in SCALARS:
+                found.append(value)
+            elif type(value) is list:
+                for one in value:
+                    if type(one) in SCALARS:
+                        found.append(one)
+                    elif one is not None:
+                        found.append(FhirNode(one, kind))
+            elif value is not None:
+                found.append(FhirNode(value, kind))
+        return found
+
+    return run
+
+
+def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], model: Model) -> Run:
+    """An element with a choice of types, and what follows it for each type."""
+    readers: dict[str, Run] = {}
+
+    def reader(key: str) -> Run:
+        if key not in readers:
+            readers[key] = path(typed(itself, key, choices[key], model), rest, model).nodes()
+        return readers[key]
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for each in source(context, this):
+            if type(each) is not dict:
+                continue
+            if not rest:
+                append_choice(found, each, choices)
+            else:
+                for key in each:
+                    if key in choices:
+                        found += reader(key)(context, [each])
+                    elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in each:
+                        found += reader(key[1:])(context, [each])
+        return found
+
+    return run
+
+
+def _by_resource(source: Run, names: tuple[str, ...], model: Model) -> Run:
+    """A path from resources of any type, for each type."""
+    readers: dict[str, Run] = {}
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for each in source(context, this):
+            kind = resource_type(each) if type(each) is dict else None
+            if kind is not None and model.is_resource(kind):
+                if kind not in readers:
+                    readers[kind] = path(Code(itself, kind), names, model).nodes()
+                found += readers[kind](context, [each])
+            else:
+                found += _members(wrapped([each], "Resource"), names, model)
+        return found
+
+    return run
+
+
+def _members(items: Items, names: tuple[str, ...], model: Model) -> Items:
+    for name in names:
+        items = member(items, name, model)
+    return items
+
+
+def _of_primitive(source: Run, name: str) -> Code:
+    """`id` and `extension` of a primitive."""
+    if name not in ("id", "extension"):
+        return Code(nothing)
+    kind = "string" if name == "id" else "Extension"
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for each in source(context, this):
+            if type(each) is FhirNode and type(each.extra) is dict:
+                append_typed(found, each.extra.get(name), None, kind)
+        return found
+
+    return Code(run, kind)
