@@ -105,6 +105,31 @@ class LastnContract(Writing):
         ]
         await self.create(*(seen(f"o{n}", code, "2024") for n, code in enumerate(codes)))
         self.assertEqual(sorted(await self.found("patient=ann")), ["o0", "o1", "o2", "o3"])
+        system, code = {"system": "urn:a"}, {"system": "urn:c", "code": "1"}
+        await self.create(
+            seen("o4", {}, "2025"), seen("o5", {"coding": [system], "text": "t"}, "2025"),
+            seen("o6", {"coding": [code, system]}, "2025"), seen("o7", {"coding": [code]}, "2026"),
+        )  # fmt: skip
+        for criteria, expected in (
+            ("code=urn:a|", "o0 o3 o5 o6"), ("code=urn:a|1", "o0"), ("code=1", "o0 o1 o2 o7"), ("code=|1", "o2"),
+            ("code:missing=true", "o4"), ("code:not=1", "o4 o5"),
+        ):  # fmt: skip
+            self.assertEqual(sorted(await self.found(f"patient=ann&{criteria}")), expected.split(), criteria)
+
+    async def test_kinds_of_one_code(self) -> None:
+        """Status and category make no groups, and each selects."""
+        made = [("amended", LAB), ("final", LAB), ("final", []), ("amended", [])]
+        await self.create(*(
+            seen(f"o{n}", "a", f"201{n}", status=made[n % 4][0], category=made[n % 4][1]) for n in range(8)
+        ))  # fmt: skip
+        for criteria, expected in (
+            ("code=a", "o7 o6"), ("status=final", "o6 o5"), ("category=laboratory", "o5 o4"),
+            ("status=final,amended", "o7 o6"),
+            ("category=laboratory&status=amended", "o4 o0"), ("category:missing=true&status=final", "o6 o2"),
+            ("category:missing=true&date=lt2016", "o3 o2"), ("status:not=final&date=lt2013", "o0"),
+        ):  # fmt: skip
+            self.assertEqual(await self.found(f"patient=ann&{criteria}", 2), expected.split(), criteria)
+        self.assertEqual(await self.found("patient=ann&code=a", 3, 3), ["o7", "o6", "o5"])
 
     async def test_changes_are_followed(self) -> None:
         """A new time, a new code, a deletion."""

@@ -8,7 +8,7 @@ until `forget` is called, because the search parameters have changed.
 
 `_id` and `_lastUpdated` have no entries: the store has columns for them.  The words of `_text` and
 `_content` are indexed where a setting says so (`words.py`).  The position of a Location
-is indexed for `near` (`positions.py`), subject, code and time of an Observation for `$lastn` (`lastn.py`).
+is indexed for `near` (`positions.py`), subject, kind and time of an Observation for `$lastn` (`lastn.py`).
 
 Source: https://hl7.org/fhir/R4/search.html
 """

@@ -1,7 +1,8 @@
-"""The entries of an Observation for `$lastn`: its subject, the codes that it has, and its time, as one text.
+"""The entries of an Observation for `$lastn`: its subject, what it is, and its time, as one text.
 
-The texts `subject LF codes LF time` sort by subject, then by codes, then by time.  `codes` is a digest: equal for
-Observations with the same codings, or without codes with the same text.  `time` has a fixed length, and is empty for
+The texts `subject LF kind LF time` sort by subject, then by kind, then by time.  `kind` is a digest: equal for
+Observations with the same codings (without codes with the same text), categories and status, so that a search by these
+decides once for all of a kind.  `time` has a fixed length, and is empty for
 an Observation without one: the beginning of its effective time, of a Period without a beginning the end.
 
 Source: https://hl7.org/fhir/R4/observation-operation-lastn.html
@@ -19,6 +20,8 @@ from ipf.ports.index import DateEntry, TextEntry
 OBSERVATION = "Observation"
 LASTN = "$lastn"  # no code of a search parameter
 SUBJECT, CODE, DATE = "subject", "code", "date"
+OF_KIND = frozenset({CODE, "category", "status"})
+"""The search parameters of which all Observations of a kind have the same values."""
 SEPARATOR = "\n"
 
 
@@ -26,7 +29,7 @@ class LastnKey(NamedTuple):
     """What an entry says."""
 
     subject: str
-    codes: str
+    kind: str
     time: str
 
 
@@ -37,8 +40,8 @@ def lastn_entries(resource: dict[str, Any], texts: Iterable[TextEntry], dates: I
     subjects = {value for code, value in texts if code == SUBJECT}
     if not subjects:
         return []
-    codes, time = _digest(resource, texts), _time(dates)
-    return [(LASTN, SEPARATOR.join(LastnKey(subject, codes, time))) for subject in subjects]
+    kind, time = _kind(resource, texts), _time(dates)
+    return [(LASTN, SEPARATOR.join(LastnKey(subject, kind, time))) for subject in subjects]
 
 
 def lastn_key(value: str) -> LastnKey:
@@ -49,7 +52,7 @@ def lastn_key(value: str) -> LastnKey:
 def lastn_key_of(resource: dict[str, Any], texts: Iterable[TextEntry], dates: Iterable[DateEntry]) -> LastnKey:
     """The key of an Observation by its reference; of one without a subject that of none."""
     subjects = sorted((value for code, value in texts if code == SUBJECT), key=lambda one: ("\t" in one, one))
-    return LastnKey(subjects[0] if subjects else "", _digest(resource, texts), _time(dates))
+    return LastnKey(subjects[0] if subjects else "", _kind(resource, texts), _time(dates))
 
 
 def codes_of(resource: dict[str, Any], texts: Iterable[TextEntry]) -> list[str]:
@@ -58,7 +61,7 @@ def codes_of(resource: dict[str, Any], texts: Iterable[TextEntry]) -> list[str]:
     if found:
         return found
     text = _text(resource.get("code"))
-    return [SEPARATOR + text] if text else []  # no code begins with it
+    return [SEPARATOR + text]  # no code begins with it
 
 
 def _text(code: Any) -> str:
@@ -70,8 +73,9 @@ def _text(code: Any) -> str:
     return next((one for one in (code.get("text"), *displays) if type(one) is str and one), "")
 
 
-def _digest(resource: dict[str, Any], texts: Iterable[TextEntry]) -> str:
-    return blake2b("\0".join(codes_of(resource, texts)).encode(errors="replace"), digest_size=16).hexdigest()
+def _kind(resource: dict[str, Any], texts: Iterable[TextEntry]) -> str:
+    found = [*codes_of(resource, texts), *sorted(["\0".join(one) for one in texts if one[0] in OF_KIND])]
+    return blake2b("\1".join(found).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def _time(dates: Iterable[DateEntry]) -> str:

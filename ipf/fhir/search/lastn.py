@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
-from ipf.fhir.index.lastn import CODE, SEPARATOR, LastnKey, codes_of, lastn_key_of
+from ipf.fhir.index.lastn import OF_KIND, SEPARATOR, LastnKey, codes_of, lastn_key_of
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.predicate import inner
 from ipf.ports import Version
@@ -40,25 +40,25 @@ def observed(version: Version) -> Observed:
 
 def last_of_each(found: Iterable[Observed], most: int) -> list[Version]:
     """The newest `most` of each group, groups in the order of their codes; of equal times the one stored last."""
-    by_codes: dict[Key, list[Observed]] = defaultdict(list)
+    by_kind: dict[Key, list[Observed]] = defaultdict(list)
     for one in found:
-        by_codes[one.key.subject, one.key.codes].append(one)
-    groups = _connected({key: _codes(some[0].version) for key, some in by_codes.items()})
+        by_kind[one.key.subject, one.key.kind].append(one)
+    groups = _connected({key: _codes(some[0].version) for key, some in by_kind.items()})
     result: list[Version] = []
     for keys in groups:
-        members = [one for key in keys for one in by_codes[key]]
+        members = [one for key in keys for one in by_kind[key]]
         members.sort(key=lambda one: (one.key.time, one.version.rid), reverse=True)
         result += [one.version for one in members[:most]]
     return result
 
 
-def of_codes_alone(test: Test) -> bool:
-    """Whether all Observations with the same codings pass a test, or none."""
+def of_kind_alone(test: Test) -> bool:
+    """Whether all Observations of a kind pass a test, or none."""
     match test:
         case TextEquals() | TextAmong() | TextPrefix() | TextSuffix() | Present():
-            return test.code == CODE
+            return test.code in OF_KIND
         case AllOf() | AnyOf() | Not():
-            return all(of_codes_alone(one) for one in inner(test))
+            return all(of_kind_alone(one) for one in inner(test))
     return False
 
 
@@ -69,8 +69,8 @@ def too_many(limit: int) -> Problem:
 
 
 def _codes(version: Version) -> Sequence[str]:
-    resource = loads(version.body)
-    return codes_of(resource, extract(resource).texts)
+    part = {"resourceType": version.resource_type, "code": loads(version.body).get("code")}
+    return codes_of(part, extract(part).texts)
 
 
 def _connected(codes: dict[Key, Sequence[str]]) -> list[list[Key]]:
@@ -90,9 +90,7 @@ def _connected(codes: dict[Key, Sequence[str]]) -> list[list[Key]]:
     groups: dict[Key, list[Key]] = defaultdict(list)
     for key in codes:
         groups[root(key)].append(key)
-    return sorted(
-        groups.values(), key=lambda keys: min(_order(key[0], code) for key in keys for code in codes[key] or ("",))
-    )
+    return sorted(groups.values(), key=lambda keys: min(_order(key[0], code) for key in keys for code in codes[key]))
 
 
 def _order(subject: str, code: str) -> tuple[str, bool, str]:

@@ -1,7 +1,7 @@
-"""The last Observations of each code, from the entries that hold subject, codes and time in this order.
+"""The last Observations of each code, from the entries that hold subject, kind and time in this order.
 
-One statement steps along the index from codes to codes of a subject, and reads the newest entries of each whose
-resources pass the other tests.  Tests on codes alone are put to one entry of each step.
+One statement steps along the index from kind to kind of a subject, and reads the newest entries of each whose
+resources pass the other tests.  Tests on code, category and status are put to one entry of each kind.
 
 Where the entries cannot answer (a job has not indexed all Observations yet; the subject is not named by references;
 a test reads the resource) the matches are read, at most `MAX_FILTERED`.
@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.lastn import LASTN, OBSERVATION, SUBJECT, lastn_key
-from ipf.fhir.search.lastn import Observed, last_of_each, observed, of_codes_alone, too_many
+from ipf.fhir.search.lastn import Observed, observed, of_kind_alone, too_many
 from ipf.fhir.search.predicate import query_needs_resource, within
 from ipf.ports.predicates import Has, IdAmong, IdIn, LastUpdated, Test, TextEquals
 from ipf.ports.search import Query
@@ -32,6 +32,7 @@ from ipf.store.resources.search_texts import Many
 LASTN_IS_INDEXED = "SELECT lastn_is_indexed()"
 _OF_COLUMNS = (IdIn, IdAmong, LastUpdated, Has)  # tests on columns of `resources`
 _BATCH_SIZE = 400
+_KINDS = 5  # times the limit may be read: the kinds of a code, of which the newest are kept
 
 
 class Lastn:
@@ -45,15 +46,18 @@ class Lastn:
         self._search = Search(tenant, many, symbols, run)
 
     async def found(self, query: Query, most: int, limit: int) -> list[Observed]:
-        """Observations that hold the newest `most` of each group.  Problem COSTLY when those are more than `limit`."""
+        """Observations that hold the newest `most` of each group.
+
+        Problem COSTLY when too many would have to be read for a result of at most `limit`.
+        """
         resolved = await self._search.resolved(query)
         number = _subject_of(resolved)
         if number is None or query_needs_resource(resolved) or not await self._is_indexed():
-            return await self._read(query, most, limit)
+            return await self._read(query)
         await self._symbols.load((self._tenant,), ((OBSERVATION, LASTN),))
         statement = await self._statement(resolved, number, most, limit)
         rows = await self._run(statement)
-        if len(rows) > limit:
+        if len(rows) > _KINDS * limit:
             raise too_many(limit)
         return [Observed(lastn_key(row[COLUMNS]), version(row[:COLUMNS])) for row in rows]
 
@@ -62,7 +66,7 @@ class Lastn:
             self._symbols.has_lastn = (await self._many(LASTN_IS_INDEXED))[0][0]
         return self._symbols.has_lastn
 
-    async def _read(self, query: Query, most: int, limit: int) -> list[Observed]:
+    async def _read(self, query: Query) -> list[Observed]:
         found: list[Observed] = []
         pages, after = replace(query, sort=(), count=_BATCH_SIZE, total="none"), None
         for _ in range(MAX_FILTERED // _BATCH_SIZE):
@@ -74,8 +78,6 @@ class Lastn:
         else:
             text = f"more than {MAX_FILTERED} Observations would have to be read; add a parameter that selects fewer"
             raise Problem(Category.COSTLY, text)
-        if len(last_of_each(found, most)) > limit:
-            raise too_many(limit)
         return found
 
     async def _statement(self, query: Query, number: int, most: int, limit: int) -> DynamicStatement:
@@ -84,28 +86,28 @@ class Lastn:
         conditions.mode, add = Mode.PROBES, conditions.parameters.add
         subjects = add(joined(_subjects(query.terms[number].test)))
         tests = [term.test for place, term in enumerate(query.terms) if place != number]
-        of_steps = [conditions.test(one, OBSERVATION, "k") for one in tests if of_codes_alone(one)]
-        others = [one for one in tests if not of_codes_alone(one)]
+        of_steps = [conditions.test(one, OBSERVATION, "k") for one in tests if of_kind_alone(one)]
+        others = [one for one in tests if not of_kind_alone(one)]
         of_entries = [conditions.test(one, OBSERVATION, "r" if _needs_row(one) else "d") for one in others]
         row = " JOIN resources r ON r.rid = d.rid" if any(map(_needs_row, others)) else ""
         entry, step_entry = conditions.entry("d", OBSERVATION, LASTN), conditions.entry("i", OBSERVATION, LASTN)
-        codes = r"k.subject || E'\n' || k.codes || "
+        kind = r"k.subject || E'\n' || k.kind || "
         first = _step("s", r"s.subject || E'\x0b'", step_entry)
-        following = _step("k", codes + r"E'\n'", step_entry)
+        following = _step("k", kind + r"E'\n'", step_entry)
         sql = rf"""
-WITH RECURSIVE k(subject, codes, rid) AS (
-    SELECT s.subject, f.codes, f.rid FROM unnest(string_to_array({subjects}, E'\x1f')) s(subject)
+WITH RECURSIVE k(subject, kind, rid) AS (
+    SELECT s.subject, f.kind, f.rid FROM unnest(string_to_array({subjects}, E'\x1f')) s(subject)
     CROSS JOIN LATERAL ({first}) f
     UNION ALL
-    SELECT k.subject, f.codes, f.rid FROM k CROSS JOIN LATERAL ({following}) f
+    SELECT k.subject, f.kind, f.rid FROM k CROSS JOIN LATERAL ({following}) f
 )
 SELECT {VERSION_COLUMNS}, r.entry FROM (
     SELECT r.*, e.val AS entry FROM (
         SELECT n.rid, n.val FROM k CROSS JOIN LATERAL (
             SELECT d.rid, d.val FROM index_text d{row}
-            WHERE {" AND ".join([entry, *of_entries])} AND d.val >= {codes}E'\n' AND d.val < {codes}E'\x0b'
+            WHERE {" AND ".join([entry, *of_entries])} AND d.val >= {kind}E'\n' AND d.val < {kind}E'\x0b'
             ORDER BY d.val DESC, d.rid DESC LIMIT {add(most, "bigint")}) n
-        WHERE {" AND ".join(of_steps) or "true"} LIMIT {add(limit + 1, "bigint")}) e
+        WHERE {" AND ".join(of_steps) or "true"} LIMIT {add(_KINDS * limit + 1, "bigint")}) e
     JOIN resources r ON r.rid = e.rid) r {VERSIONS}"""
         return DynamicStatement(sql, conditions.parameters, "", all(is_probe(one, Mode.PROBES) for one in tests))
 
@@ -113,7 +115,7 @@ SELECT {VERSION_COLUMNS}, r.entry FROM (
 def _step(alias: str, end: str, entry: str) -> str:
     """SELECT of the last entry of a subject before `end`."""
     return (
-        rf"SELECT split_part(i.val, E'\n', 2) AS codes, i.rid FROM index_text i WHERE {entry} "
+        rf"SELECT split_part(i.val, E'\n', 2) AS kind, i.rid FROM index_text i WHERE {entry} "
         rf"AND i.val > {alias}.subject || E'\n' AND i.val < {end} ORDER BY i.val DESC, i.rid DESC LIMIT 1"
     )
 

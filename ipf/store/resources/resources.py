@@ -15,7 +15,7 @@ from copy import copy
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.lastn import last_of_each
+from ipf.fhir.search.lastn import last_of_each, too_many
 from ipf.ports import (
     DEFAULT_TENANT,
     MATCH_LIMIT,
@@ -242,7 +242,10 @@ class PostgresFhirStore:
         rows = self._reads.for_tenant(tenant)
         found = await Lastn(tenant, rows.many, self._symbols, rows.run_dynamic).found(query, most, limit)
         size = sum(len(one.version.body) for one in found)
-        return await run_by_size(size, self._run_in_thread, lambda: last_of_each(found, most))
+        newest = await run_by_size(size, self._run_in_thread, lambda: last_of_each(found, most))
+        if len(newest) > limit:
+            raise too_many(limit)
+        return newest
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:
         """See `ports.FhirStore.read_many`."""

@@ -42,9 +42,9 @@ class PostgresLastnTest(contract.LastnContract):
         """None of them reads matches."""
         read: list[str] = []
 
-        async def reading(self_: lastn.Lastn, query: object, most: int, limit: int) -> list[object]:
+        async def reading(self_: lastn.Lastn, query: object) -> list[object]:
             read.append(str(query))
-            return await original(self_, query, most, limit)  # type: ignore[arg-type,return-value]
+            return await original(self_, query)  # type: ignore[arg-type,return-value]
 
         original = lastn.Lastn._read
         self.patch(lastn.Lastn, "_read", reading)
