@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from ipf.fhir.index.entries import word_codes
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import Definitions
 from ipf.fhir.profiles.catalog import supported_profiles
@@ -94,6 +95,7 @@ histories `_list`. A parameter that is not known or not served is left out of a 
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \
 modifiers and values that it cannot read."""
+_WORDS = "Finds the beginning of each word of a value, regardless of case and accents."
 _DATE = "2026-11-28"  # of this form of the statement; it changes when the statement does
 
 
@@ -225,10 +227,12 @@ def _resource(
 
 
 def _search_parameters(definitions: Definitions, resource_type: str) -> list[Json]:
+    known = sources(resource_type)
     return [
         {"name": parameter.code, "definition": parameter.url, "type": parameter.type}
-        for parameter in definitions.search_parameters(resource_type).values()
-        if parameter.code in (*_COLUMNS, "near") or parameter.code in sources(resource_type)
+        | ({"documentation": _WORDS} if parameter.type == "string" and any(map(word_codes, known[code].codes)) else {})
+        for code, parameter in definitions.search_parameters(resource_type).items()
+        if code in (*_COLUMNS, "near") or code in known
     ]
 
 

@@ -80,10 +80,11 @@ class ContextOutside:
 
 @dataclass(frozen=True, slots=True)
 class TextPrefix:
-    """Some text entry of `code` begins with `prefix` (by code points: collation "C")."""
+    """Some text entry of `code`, or of `others`, begins with `prefix` (by code points: collation "C")."""
 
     code: str
     prefix: str
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

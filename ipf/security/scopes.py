@@ -26,7 +26,7 @@ from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.compartments import membership
 from ipf.fhir.search.parameter import any_of
-from ipf.fhir.search.predicate import parameters_that_need_store
+from ipf.fhir.search.predicate import by_beginnings, parameters_that_need_store
 from ipf.fhir.search.query import parse_query
 from ipf.ports import Caller
 from ipf.ports.predicates import AllOf, Test
@@ -181,7 +181,7 @@ def _limits(resource_type: str, scope: Scope) -> list[Test] | None:
         return None
     if len(query.terms) != len(scope.search) or parameters_that_need_store(query):
         return None  # ignoring a limit would grant more than the scope does
-    return [term.test for term in query.terms]
+    return [by_beginnings(term.test) for term in query.terms]  # a scope grants no more by words of a name
 
 
 _MOST_KEPT = 4096

@@ -138,6 +138,43 @@ QUESTIONS = [
     ("Observation?_tag=none", ""), ("Observation?_lastUpdated=gt2020&patient=ann", "bp mass"),
 ]  # fmt: skip
 
+NAMES: list[Json] = [
+    patient("luz", name=[{"family": "Carreño Quiñones", "given": ["María Luz", "Ana"]}], birthDate="1970",
+            generalPractitioner=[{"reference": "Organization/mary"}],
+            address=[{"line": ["12 Old Main Street"], "city": "San José", "postalCode": "SW1A 1AA"}]),
+    patient("eva", name=[{"family": "Müller-Lüdenscheidt", "given": ["Eva"]}, {"family": "Lopez,Joint"}],
+            birthDate="1980"),
+    patient("tom", name=[{"text": "Tom O’Lear (Quick) 3rd", "family": "García López de Luna"}], birthDate="1990"),
+    {"resourceType": "Organization", "id": "mary", "name": "St. Mary's General Hospital", "alias": ["Old Mary"]},
+    observation("bp", "85354-9", "luz"),
+    {"resourceType": "Questionnaire", "id": "q", "status": "draft", "title": "Pain scale", "name": "PainScale"},
+]  # fmt: skip
+
+NAME_QUESTIONS = [
+    ("Patient?family=quinones", "luz"), ("Patient?family=QUIÑ", "luz"), ("Patient?family=uinones", ""),
+    ("Patient?family=carreno quinones", "luz"), ("Patient?family=carreno  qui", "luz"),
+    ("Patient?family=quinones carreno", ""),
+    ("Patient?family=lopez", "eva tom"), ("Patient?family=lopez de l", "tom"), ("Patient?family=de", "tom"),
+    ("Patient?family=ludenscheidt", "eva"), ("Patient?family=l", "eva tom"),
+    ("Patient?family=luna,quinones", "luz tom"), ("Patient?family=joint", ""), ("Patient?phonetic=quinones", "luz"),
+    ("Patient?given=luz", "luz"), ("Patient?given=ana", "luz"), ("Patient?name=luz", "luz"),
+    ("Patient?name=lear", "tom"), ("Patient?name=quick", "tom"), ("Patient?name=3rd", ""),
+    ("Patient?name=quinones&name=luz", "luz"), ("Patient?family=quinones&given=ana&birthdate=1970", "luz"),
+    ("Patient?address=main", ""), ("Patient?address=12 old", "luz"), ("Patient?address-city=jose", ""),
+    ("Organization?name=hospital", "mary"), ("Organization?name=mary", "mary"),
+    ("Organization?name=general hosp", "mary"), ("Questionnaire?title=scale", ""), ("Questionnaire?title=pain", "q"),
+    # modifiers and filters have the whole value in view
+    ("Patient?family:exact=Quiñones", ""), ("Patient?family:exact=Carreño Quiñones", "luz"),
+    ("Patient?family:contains=quinones", "luz"), ("Patient?family:contains=eno qui", "luz"),
+    ("Patient?family:missing=false", "luz eva tom"), ("Patient?family:missing=true", ""),
+    ("Patient?_filter=family sw quinones", ""), ("Patient?_filter=family sw carreno", "luz"),
+    ("Patient?_filter=family eq quinones", ""), ("Patient?_filter=family ew quinones", "luz"),
+    # chains
+    ("Observation?patient.family=quinones", "bp"), ("Observation?subject:Patient.name=luz", "bp"),
+    ("Patient?general-practitioner:Organization.name=hospital", "luz"),
+    ("Organization?_has:Patient:general-practitioner:family=quinones", "mary"),
+]  # fmt: skip
+
 
 class SearchContract(Writing):
     """Tests for a subclass that sets `self.store` in `setUp`."""
@@ -235,6 +272,23 @@ class SearchContract(Writing):
         self.assertEqual(await self.found("Observation?code:text=urine"), ["one", "two"])
         await self.write(change(rids[0], changed, 3, changed, deleted=True))
         self.assertEqual(await self.found("Observation?code:text=urine"), ["two"])
+
+    async def test_words_of_names(self) -> None:
+        """A name is found by each of its words; nothing else than that search changes."""
+        rids = await self.create(*NAMES)
+        for criteria, expected in NAME_QUESTIONS:
+            self.assertEqual(sorted(await self.found(criteria)), sorted(expected.split()), criteria)
+            query = replace(parse_criteria(criteria), summary_count=True)
+            self.assertEqual((await self.store.search("default", query)).total, len(expected.split()), criteria)
+            for sort in ("_id", "-_lastUpdated"):
+                page = await self.store.search("default", parse_criteria(f"{criteria}&_sort={sort}&_count=1"))
+                self.assertEqual(page.total, len(expected.split()), (criteria, sort))
+        for sort, expected in (("family", "luz tom eva"), ("-family", "eva tom luz"), ("birthdate", "luz eva tom")):
+            self.assertEqual(await self.found(f"Patient?name=l,q&_sort={sort}"), expected.split(), sort)
+        changed = patient("luz", name=[{"family": "Carreño"}])
+        await self.write(change(rids[0], changed, 2, NAMES[0]))
+        self.assertEqual(await self.found("Patient?family=quinones"), [])
+        self.assertEqual(await self.found("Patient?family=carreno"), ["luz"])
 
     async def test_near(self) -> None:
         """Circles around a point, over the date line and a pole too; pages, totals, changes."""

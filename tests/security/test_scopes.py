@@ -73,7 +73,7 @@ def observation(id: str, patient: str = "p1", category: str = "vital-signs", sta
 VITALS = observation("o1")
 LAB = observation("o2", category="laboratory")
 OTHERS = observation("o3", "p2")
-ADA: Json = {"resourceType": "Patient", "id": "p1", "gender": "female"}
+ADA: Json = {"resourceType": "Patient", "id": "p1", "gender": "female", "name": [{"family": "Byron King"}]}
 BOB: Json = {"resourceType": "Patient", "id": "p2", "gender": "male"}
 DOCTOR: Json = {"resourceType": "Practitioner", "id": "d"}
 
@@ -101,6 +101,8 @@ GRANTS: list[tuple[str, dict[str, str], str, Json, bool]] = [
     ("system/*.rs?gender=male", {}, "r", ADA, False),
     ("system/*.rs?gender=male", {}, "r", VITALS, False),  # no parameter of that type: nothing is granted
     ("system/*.rs?_id=p1", {}, "r", ADA, True),
+    ("system/Patient.rs?family=byron", {}, "r", ADA, True),
+    ("system/Patient.rs?family=king", {}, "r", ADA, False),  # a later word grants nothing
     # what cannot be put to one resource, or limits nothing, grants nothing
     ("system/Observation.rs?patient.gender=female", {}, "r", VITALS, False),
     ("system/Patient.rs?_has:Observation:patient:status=final", {}, "r", ADA, False),

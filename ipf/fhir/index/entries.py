@@ -11,12 +11,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from hashlib import blake2b
+from itertools import islice
 
 PART_LIMIT = 1200  # bytes; two parts and the keys fit in one b-tree row of PostgreSQL (2,704 bytes)
 _DIGEST_LENGTH = 33
 _COMPONENT_LIMIT = 800
 _TEXT = ":text"
-
+_WORD = ":word"
+NAMES = frozenset({"name", "family", "given"})
+"""String parameters whose values are found by each word.  US Core's tests want addresses by their beginnings alone."""
+MOST_LATER_WORDS = 20  # of one value
+_LATER_WORD = re.compile(r"(?<=[ \-\u2010-\u2015'\u2019/(])[^\W\d_]")
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
@@ -78,6 +83,20 @@ def text_code(code: str) -> str:
 def is_text_code(code: str) -> bool:
     """Whether texts are written under this code."""
     return code.endswith(_TEXT)
+
+
+def word_codes(code: str) -> tuple[str, ...]:
+    """The code under which a string parameter's values are written from their later words on; empty for most."""
+    return (code + _WORD,) if code in NAMES else ()
+
+
+def later_words(value: str) -> list[str]:
+    """The ends of the text value of a string that begin with a word, without the whole: "lopez" of "garcia lopez".
+
+    A word begins with a letter, behind a blank or a mark in names (hyphen, apostrophe, slash, parenthesis).
+    """
+    text = value.partition("\t")[0]
+    return [text[found.start() :] for found in islice(_LATER_WORD.finditer(text), MOST_LATER_WORDS)]
 
 
 def words_value(text: str) -> str:

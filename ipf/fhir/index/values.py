@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ipf.fhir.index.entries import clean, string_value, text_code, token_value, unit_value, words_value
+from ipf.fhir.index.entries import (
+    clean,
+    later_words,
+    string_value,
+    text_code,
+    token_value,
+    unit_value,
+    word_codes,
+    words_value,
+)
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.reference import indexed_form
 from ipf.ports.index import DateEntry, QuantityEntry, TextEntry
@@ -48,7 +57,7 @@ def indexer_for(parameter_type: str, type_name: str, codes: Codes, covered: Code
     `covered`: parts of a HumanName or an Address that other parameters write.
     """
     if covered:
-        return _texts(_parts(tuple(one for one in PARTS[type_name] if one not in covered)))(codes)
+        return _strings(_parts(tuple(one for one in PARTS[type_name] if one not in covered)))(codes)
     make = _MAKERS.get((parameter_type, type_name))
     return None if make is None else make(codes)
 
@@ -137,6 +146,26 @@ def _identifier(value: Any) -> tuple[str, ...]:
 
 
 # Strings
+
+
+def _strings(values_of: Callable[[Any], Iterable[str]]) -> Callable[[Codes], Indexer]:
+    """As `_texts`; for names also what begins with a later word, under codes of its own."""
+
+    def make(codes: Codes) -> Indexer:
+        write = _texts(values_of)(codes)
+        by_word = tuple(one for code in codes for one in word_codes(code))
+        if not by_word:
+            return write
+
+        def index(value: Any, entries: EntryCollector) -> None:
+            start = len(entries.texts)
+            write(value, entries)
+            texts = {text for _, text in entries.texts[start:]}
+            entries.texts += [(code, end) for text in texts for end in later_words(text) for code in by_word]
+
+        return index
+
+    return make
 
 
 def _string(value: Any) -> tuple[str, ...]:
@@ -305,8 +334,8 @@ _MAKERS: dict[tuple[str, str], Callable[[Codes], Indexer]] = {
     ("token", "CodeableConcept"): _concept,
     ("token", "Identifier"): _texts(_identifier),
     ("token", "ContactPoint"): _texts(_identifier),
-    **{("string", one): _texts(_string) for one in _STRING_TYPES},
-    **{("string", one): _texts(_parts(parts)) for one, parts in PARTS.items()},
+    **{("string", one): _strings(_string) for one in _STRING_TYPES},
+    **{("string", one): _strings(_parts(parts)) for one, parts in PARTS.items()},
     ("string", "CodeableConcept"): _texts(_concept_strings),
     ("reference", "Reference"): _texts(_reference),
     ("reference", "canonical"): _texts(_canonical),

@@ -116,6 +116,9 @@ class Candidate:
                 return any(self.passes(one) for one in tests)
             case Not(inner):
                 return not self.passes(inner)
+            case TextPrefix(code, prefix, others) if others:
+                codes = (code, *others)
+                return any(one in codes and value.startswith(prefix) for one, value in self.entries.texts)
             case TextPrefix() | TextSuffix() | TextContains() | TextEnds() | TextParts():
                 return any(code == test.code and text_passes(test, value) for code, value in self.entries.texts)
             case DateRange(code, bounds):

@@ -6,6 +6,7 @@ Source: https://hl7.org/fhir/R4/search.html
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ipf.ports.predicates import (
     NOTHING,
@@ -23,6 +24,7 @@ from ipf.ports.predicates import (
     ReferenceIn,
     Test,
     TextEquals,
+    TextPrefix,
     TypedIdentifier,
 )
 from ipf.ports.search import Query
@@ -83,6 +85,11 @@ def rewritten(test: Test, change: Callable[[Test], Test]) -> Test:
         case Not(one):
             test = Not(rewritten(one, change))
     return change(test)
+
+
+def by_beginnings(test: Test) -> Test:
+    """The test with names found by the beginnings of their parts alone, not by later words."""
+    return rewritten(test, lambda one: replace(one, others=()) if isinstance(one, TextPrefix) else one)
 
 
 def tests_equal(code: str, values: Iterable[str]) -> Test:

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from ipf.fhir import ucum
 from ipf.fhir.index.composites import Component
-from ipf.fhir.index.entries import clean, normalise, string_value
+from ipf.fhir.index.entries import clean, normalise, string_value, word_codes
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
@@ -92,7 +92,7 @@ def _string(requested: RequestedParameter, value: str) -> list[Test]:
         return on_each_code(requested, lambda code: TextContains(code, normal))
     if requested.modifier:
         raise requested.unsupported()
-    return on_each_code(requested, lambda code: TextPrefix(code, normal))
+    return on_each_code(requested, lambda code: TextPrefix(code, normal, word_codes(code)))
 
 
 def _uri(requested: RequestedParameter, value: str) -> list[Test]:

@@ -176,7 +176,7 @@ class Conditions:
 
     def _probe(self, test: Test, resource_type: str, alias: str) -> str:
         t = self._alias()
-        kind, entry = _kind_of(test), self.entry(t, resource_type, _code(test))
+        kind, entry = _kind_of(test), self.entry(t, resource_type, *_codes(test))
         # One value is looked up with its rid.  Of a range or a list, PostgreSQL would look up each value, or walk the
         # range; `IS TRUE` leaves the rid.
         many = isinstance(test, TextAmong)
@@ -216,7 +216,7 @@ class Conditions:
         if isinstance(test, Present):
             entry = self.entry(t, resource_type, test.code)
             return f"SELECT {distinct}{t}.rid FROM {TABLES[test.kind]} {t} WHERE {entry}"
-        entry, on = self.entry(t, resource_type, _code(test)), self._on(_without_type(test), row(t))
+        entry, on = self.entry(t, resource_type, *_codes(test)), self._on(_without_type(test), row(t))
         return f"SELECT {distinct}{t}.rid FROM {TABLES[_kind_of(test)]} {t} WHERE {entry} AND {on}"
 
     def _on(self, test: Test, at: Columns) -> str:
@@ -356,7 +356,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
         case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | Near() | ContextOutside():
             return set()
-    return {(resource_type, _code(test))}
+    return {(resource_type, code) for code in _codes(test)}
 
 
 def uses_units(test: Test) -> bool:
@@ -366,11 +366,12 @@ def uses_units(test: Test) -> bool:
     return isinstance(test, QuantityIn) or any(uses_units(one) for one in inner(test))
 
 
-def _code(test: Test) -> str:
+def _codes(test: Test) -> tuple[str, ...]:
+    """The codes that the entries of a test have."""
     code: Callable[[], str] | str | None = getattr(test, "code", None)
     if not isinstance(code, str):
         raise Problem(Category.INTERNAL, f"no SQL for {type(test).__name__}")
-    return code
+    return (code, *test.others) if isinstance(test, TextPrefix) else (code,)
 
 
 def is_set(test: Test) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ipf.fhir.index.entries import text_code
+from ipf.fhir.index.entries import NAMES, text_code, word_codes
 from ipf.ports import Writes
 from ipf.store.postgres.audit_calls import note, refuse
 from ipf.store.postgres.quoting import Statement, Value, array, joined
@@ -128,6 +128,8 @@ def written_parameters(writes: Writes) -> set[Parameter]:
             for group in (entries.texts, entries.dates, entries.quantities, entries.words):
                 if group:
                     codes.update([entry[0] for entry in group])
+    for codes in found.values():  # a search finds the numbers of both, also where no name has two words
+        codes.update([one for code in codes & NAMES for one in word_codes(code)])
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 
@@ -170,12 +172,17 @@ def commit_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:
     yield from consent_calls(writes, symbols)
     yield from grants_calls(writes.creators, symbols)
     for request in writes.reindex:
-        stale = ",".join(f"{name}.{one}" for name, code in request.stale for one in (code, text_code(code)))
+        stale = ",".join(f"{name}.{one}" for name, code in request.stale for one in _written_codes(code))
         yield ADD_REINDEX.call(symbols.partition(request.tenant), ",".join(request.types), stale, request.reason)
     if writes.audits:
         yield _audit_call(writes, symbols)
     if writes.events:
         yield _events_call(writes)
+
+
+def _written_codes(code: str) -> tuple[str, ...]:
+    """The codes under which the values of a parameter are written."""
+    return (code, text_code(code), *word_codes(code))
 
 
 def _epoch_calls(writes: Writes, symbols: SymbolTable) -> Iterator[str]:

@@ -35,6 +35,8 @@ TEXTS: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
         {
             ("family", "muller-ludenscheidt\tM\u00fcller-L\u00fcdenscheidt"),
             ("given", "ann marie\tAnn  Marie"),
+            ("family:word", "ludenscheidt"),
+            ("given:word", "marie"),
         },
     ),
     (
@@ -215,7 +217,7 @@ class Examples(TestCase):
         for name, text in examples().items():
             resource = json.loads(text)
             if resource.get("resourceType") in definitions().resource_types:
-                codes = {entry[0].removesuffix(":text") for entry in extract(resource).texts}
+                codes = {entry[0].removesuffix(":text").removesuffix(":word") for entry in extract(resource).texts}
                 self.assertLessEqual(codes - {LASTN}, set(sources(resource["resourceType"])), name)
 
 

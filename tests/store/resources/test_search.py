@@ -11,6 +11,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.words import index_words
 from ipf.fhir.search.query import parse_criteria
 from ipf.store.postgres import connection, prepared
+from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources import search_run, search_texts
@@ -21,7 +22,7 @@ from ipf.store.resources.search_words import prepare_words
 from tests import postgres
 from tests.contracts import search as contract
 from tests.contracts.resources import change, identified, ids, patient
-from tests.contracts.search import WORLD
+from tests.contracts.search import NAMES, WORLD
 from tests.fakes import MemoryFhirStore
 
 
@@ -126,6 +127,34 @@ class PostgresSearchTest(contract.SearchContract):
             await queue.run_batch(4)
         self.patch(search_run, "MAX_FILTERED", 0)
         self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
+
+    async def test_words_of_names_of_an_earlier_release(self) -> None:
+        """The beginnings are found until a job has indexed the words."""
+        await self.create(*NAMES)
+        before = await self.database.many("SELECT count(*) FROM index_text")
+        await self.database.many(
+            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code LIKE '%:word');"
+            "DELETE FROM search_parameters WHERE code LIKE '%:word'"
+        )
+        self.store = PostgresFhirStore(self.database)
+        self.assertEqual(await self.found("Patient?family=quinones"), [])
+        self.assertEqual(await self.found("Patient?family=carreno"), ["luz"])
+        (words,) = [one for one in migrations("fhir") if one.name == "040-words-of-names"]
+        await self.database.many(words.sql)
+        queue = PostgresReindexQueue(self.database)
+        (job,) = await queue.jobs("default", 10)
+        self.assertEqual(job.reason, "words of names")
+        self.assertEqual(job.resource_types, ("Organization", "Patient", "Questionnaire"))
+        while await queue.is_open():
+            await queue.run_batch(2)
+        self.assertEqual(await self.found("Patient?family=quinones"), ["luz"])
+        self.assertEqual(await self.database.many("SELECT count(*) FROM index_text"), before)
+
+    async def test_many_values_of_a_name(self) -> None:
+        """As many values as a search may have."""
+        await self.create(*NAMES)
+        values = ",".join(["quinones", *(f"x{n}" for n in range(4_990))])
+        self.assertEqual(await self.found(f"Patient?family={values}"), ["luz"])
 
     async def test_full_text_by_index(self) -> None:
         """The same answers from index entries, of earlier resources once the job has indexed them."""
