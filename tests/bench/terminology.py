@@ -2,7 +2,7 @@
 
 The system is made from a seed: 400,000 concepts in a hierarchy with 1.5 parents each.  The reference of the import is
 COPY of its closure into a table without indexes; those of each request are `SELECT 1` by psycopg2 and a read of a
-resource over HTTP.
+resource over HTTP.  The processor time of a request is that of the service and of PostgreSQL, with all that they do.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ipf.store.terminology import rows
 from ipf.store.terminology.loading import connected
 from tests.bench.receive import postgres_socket, service
 from tests.bench.report import line
+from tests.bench.turns import spent
 from tests.service_process import ServiceProcess
 
 CONCEPTS = 400_000
@@ -121,7 +122,12 @@ def _requests(served: ServiceProcess, url: str) -> None:
         ("Observation?code:below the root", lambda: below + ROOT),
         ("Observation?code:below one of the first 1,000", lambda: below + _code(chance.randrange(1, 1000))),
     ):
-        line(what, _timed(_getter(served, path)), reference)
+        used = spent(served)
+        figures = _timed(_getter(served, path))
+        own, postgres = (
+            (now - then) / (TIMES + TIMES // 10) * 1e3 for now, then in zip(spent(served), used, strict=True)
+        )
+        line(what, f"{figures}; processor {own:.1f} + {postgres:.1f} ms", reference)
 
 
 def _put_value_sets(served: ServiceProcess) -> None:
