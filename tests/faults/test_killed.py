@@ -17,7 +17,7 @@ KILLS = 20
 class KilledTests(TestCase):
     def test_twenty_kills(self) -> None:
         """A converter process does the work, as in most installations."""
-        run(self._kills(KILLS, IPF_WORKER_PROCESSES="1"), seconds=1200)
+        run(self._kills(KILLS, IPF_WORKER_PROCESSES="1"), seconds=2400)
 
     def test_kills_in_one_process(self) -> None:
         """The main process converts."""

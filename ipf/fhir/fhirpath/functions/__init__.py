@@ -1,0 +1,1 @@
+"""The functions of FHIRPath, by what they work on.  Each module enters its own in the table."""

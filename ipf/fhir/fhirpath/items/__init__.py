@@ -1,0 +1,1 @@
+"""What FHIRPath collections hold, by type, and the operators on it."""

@@ -1,0 +1,1 @@
+"""The text of an expression in, its syntax tree out."""

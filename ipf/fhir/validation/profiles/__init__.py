@@ -1,0 +1,1 @@
+"""Profiles in, closures that check JSON values out."""
