@@ -240,6 +240,7 @@ class Settings(
     conditional_delete: str = variable(
         "IPF_FHIR_CONDITIONAL_DELETE", one_of("single", "multiple"), "single", "what a conditional delete may delete"
     )
+    expunge: bool = variable("IPF_FHIR_EXPUNGE", boolean, False, "offer $expunge, which removes versions for good")
     full_text: bool = variable("IPF_FHIR_FULL_TEXT", boolean, False, "index words of resources for _text and _content")
     referential_integrity: bool = variable(
         "IPF_FHIR_REFERENTIAL_INTEGRITY", boolean, False, "refuse missing targets and deletion of referenced resources"

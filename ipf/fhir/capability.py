@@ -64,6 +64,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "meta-add": {"*": f"{_CORE}Resource-meta-add"},
     "meta-delete": {"*": f"{_CORE}Resource-meta-delete"},
     "diff": {"": "urn:ipf:OperationDefinition/diff", "*": "urn:ipf:OperationDefinition/diff"},
+    "expunge": {"": "urn:ipf:OperationDefinition/expunge", "*": "urn:ipf:OperationDefinition/expunge"},
     "match": {"Patient": f"{_CORE}Patient-match"},
     "merge": {"Patient": f"{_CORE}Patient-merge"},
     "unmerge": {"Patient": "urn:ipf:OperationDefinition/Patient-unmerge"},

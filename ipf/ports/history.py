@@ -39,3 +39,6 @@ class Histories(Protocol):
         start: HistoryCursor | None = None,
     ) -> list[Version]:
         """At most `limit` versions of a type (None: of all types), after `start` in the order of `wanted`."""
+
+    async def count(self, tenant: str, resource_type: str, id: str) -> int:
+        """How many versions of one resource there are: retention and `$expunge` remove some."""

@@ -41,6 +41,7 @@ from ipf.rest.jobs.jobs import start_job, wants_async
 from ipf.rest.jobs.status import job_cancel, job_file, job_status
 from ipf.rest.operations.everything import everything
 from ipf.rest.operations.export import export, export_cancel, export_file, export_status
+from ipf.rest.operations.expunge import expunge
 from ipf.rest.operations.merge_requests import merge, unmerge
 from ipf.rest.operations.reindex import reindex_jobs, request_reindex
 from ipf.rest.operations.subscription_dry_run import dry_run
@@ -83,7 +84,12 @@ async def graphql_query(request: Request, repository: Repository) -> Answer:
 
 async def capability_statement(request: Request, repository: Repository) -> Answer:
     """The CapabilityStatement of the routes below."""
-    routes = [(shape, method) for shape in ROUTES for method in ROUTES[shape]]
+    routes = [
+        (shape, method)
+        for shape in ROUTES
+        for method, interaction in ROUTES[shape].items()
+        if interaction is not expunge or repository.expunge is not None
+    ]
     return await metadata(request, repository, routes, terminology_statement)
 
 
@@ -102,6 +108,10 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "[type]/[id]/$meta-delete": {"POST": meta_delete},
     "$diff": {"GET": diff_system},
     "[type]/[id]/$diff": {"GET": diff_instance},
+    "$expunge": {"POST": expunge},
+    "[type]/$expunge": {"POST": expunge},
+    "[type]/[id]/$expunge": {"POST": expunge},
+    "[type]/[id]/_history/[vid]/$expunge": {"POST": expunge},
     "$export": {"GET": export, "POST": export},
     "$export-status/[id]": {"GET": export_status, "DELETE": export_cancel},
     "$export-file/[id]/[id]": {"GET": export_file},
@@ -321,7 +331,7 @@ def _shape(path: tuple[str, ...]) -> str:
         return "/".join(("[type]", *path[1:]))
     if not is_id(path[1]):
         raise Problem(Category.NOT_FOUND, "this is not a valid resource id")
-    rest = (path[2], "[vid]") if len(path) == 4 and path[3] != "_search" else path[2:]
+    rest = (path[2], "[vid]", *path[4:]) if len(path) in (4, 5) and path[3] != "_search" else path[2:]
     if rest and (rest[0] in definitions().resource_types or rest[0] == "*"):
         rest = ("[type]", *rest[1:])  # a compartment
     return "/".join(("[type]", "[id]", *rest))

@@ -96,6 +96,11 @@ def finds_all(caller: Caller) -> bool:
     return grants_of(caller).finds_all and not limits(caller)
 
 
+def does_all(caller: Caller) -> bool:
+    """Whether the caller has all rights on everything of the tenant, and neither labels nor Consents limit it."""
+    return caller.is_unlimited or (grants_of(caller).does_all and not limits(caller))
+
+
 def required(caller: Caller, resource_type: str, right: str) -> Permit:
     """As `permit`, but raises the refusal instead of returning None."""
     found = permit(caller, resource_type, right)

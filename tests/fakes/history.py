@@ -39,5 +39,9 @@ class MemoryHistories:
             found = [one for one in found if (HistoryCursor.of(one) > start) == wanted.oldest_first]
         return [one for one in found if HistoryCursor.of(one) != start][:limit]
 
+    async def count(self, tenant: str, resource_type: str, id: str) -> int:
+        """See `ports.Histories.count`."""
+        return len(self._store.versions.get((tenant, resource_type, id), ()))
+
 
 _: type[Histories] = MemoryHistories

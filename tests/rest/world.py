@@ -16,6 +16,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.exports import Exports
+from ipf.ports.expunge import ExpungeStore
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
 from ipf.ports.jobs import Jobs
@@ -27,6 +28,7 @@ from ipf.rest.write.repository import Fetch, Repository
 from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
+from ipf.store.erasure.expunge import PostgresExpungeStore
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
@@ -37,6 +39,7 @@ from ipf.subscriptions.policy import ChannelPolicy
 from tests import postgres
 from tests.fakes import MemoryFhirStore
 from tests.fakes.exports import MemoryExports
+from tests.fakes.expunge import MemoryExpungeStore
 from tests.fakes.history import MemoryHistories
 from tests.fakes.integrity import MemoryReferrers
 from tests.fakes.jobs import MemoryJobs
@@ -61,6 +64,8 @@ class World:
     deletes_many: bool = False
     deident: Deidentification | None = None
     integrity: bool = False
+    expunges: bool = False
+    holds: tuple[str, ...] = ()
     terminology: Terminology | None = None
     closures: Any = None
     reindex: Any = None
@@ -96,6 +101,13 @@ class World:
         return self.memory_jobs
 
     @property
+    def expunge(self) -> ExpungeStore:
+        """`$expunge`."""
+        if self.database is None:
+            return MemoryExpungeStore(self.store, self.holds)
+        return PostgresExpungeStore(self.database, BASE, self.holds)
+
+    @property
     def referrers(self) -> Referrers:
         """The references to a resource."""
         return MemoryReferrers(self.store) if self.database is None else PostgresReferrers(self.database)
@@ -116,6 +128,7 @@ class World:
             jobs=self.jobs,
             deletes_many=self.deletes_many,
             fetch=self.fetch,
+            expunge=self.expunge if self.expunges else None,
             export_hours=self.export_hours,
             deident=self.deident,
             max_page_size=self.max_page_size,

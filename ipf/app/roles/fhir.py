@@ -38,6 +38,7 @@ from ipf.security.access import installed
 from ipf.security.vault import Vault
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import PostgresBindingTokens
+from ipf.store.erasure.expunge import PostgresExpungeStore
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
@@ -133,6 +134,7 @@ def open_repository(
 ) -> Repository:
     """The parts of the FHIR server.  `is_frozen`: nothing may be written, so that there are no jobs."""
     referrers = PostgresReferrers(stores.fhir_database)
+    expunge = PostgresExpungeStore(stores.fhir_database, settings.base_url, settings.legal_holds)
     integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
     imports = ChannelPolicy(settings.channel_security, settings.import_allow)
@@ -164,6 +166,7 @@ def open_repository(
         jobs=None if is_frozen else PostgresJobs(stores.fhir_database),
         export_hours=settings.export_hours,
         deident=deidentification(settings),
+        expunge=expunge if settings.expunge and not is_frozen else None,
         integrity=integrity if settings.referential_integrity else None,
         referrers=referrers,
         run_in_thread=run_in_thread,

@@ -37,7 +37,8 @@ async def history_instance(request: Request, repository: Repository) -> Answer:
         return f"{_AFTER if wanted.oldest_first == following else _BEFORE}={version.version_id}"
 
     links = await page.links(f"{request.base_url}/{resource_type}/{id}/_history", parameters, link_to)
-    return Answer(200, history(page.versions, newest.version_id if has_total else None, request.base_url, links))
+    total = await repository.histories.count(request.tenant, resource_type, id) if has_total else None
+    return Answer(200, history(page.versions, total, request.base_url, links))
 
 
 async def _versions(

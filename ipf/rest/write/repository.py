@@ -31,6 +31,7 @@ from ipf.ports import (
     Terminology,
 )
 from ipf.ports.exports import Exports
+from ipf.ports.expunge import ExpungeStore
 from ipf.ports.history import Histories
 from ipf.ports.integrity import Referrers
 from ipf.ports.jobs import Jobs
@@ -70,7 +71,8 @@ class Repository:
     those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
-    conditional delete deletes all matches.  `identity_table`: which identifiers identify a Patient.
+    conditional delete deletes all matches.  `expunge`: None = not supported.
+    `identity_table`: which identifiers identify a Patient.
     """
 
     store: FhirStore
@@ -92,6 +94,7 @@ class Repository:
     exports: Exports | None = None
     export_hours: float = 24.0
     deident: Deidentification | None = None
+    expunge: ExpungeStore | None = None
     jobs: Jobs | None = None
     conformance: Conformance | None = None
     integrity: Integrity | None = None

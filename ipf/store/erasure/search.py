@@ -16,7 +16,7 @@ from ipf.store.postgres.quoting import array, bigints, joined, literal
 RANGE = 5_000  # rids of one statement, which has a minute
 PART = 2_000  # resources of which all versions are read at once
 _SAME = ("replaces", "replaced-by")
-_NEXT = "SELECT max(rid) FROM (SELECT rid FROM resources WHERE {of} AND rid > {after} ORDER BY rid LIMIT {limit}) r"
+NEXT = "SELECT max(rid) FROM (SELECT rid FROM resources WHERE {of} AND rid > {after} ORDER BY rid LIMIT {limit}) r"
 _MENTIONING = """
 SELECT r.rid, r.resource_type || '/' || r.id, r.version_id, r.deleted FROM resources r WHERE {of} AND r.rid IN (
     SELECT n.rid FROM resources n
@@ -76,7 +76,7 @@ class ErasureSearch:
         asked = {"of": f"r.{of}", "wanted": wanted, "likely": likely,
                  "mentions": mentions("v.body", self._base_url, wanted)}  # fmt: skip
         while True:
-            (until,) = await rows.one(_NEXT.format(of=of, after=after, limit=RANGE))
+            (until,) = await rows.one(NEXT.format(of=of, after=after, limit=RANGE))
             if until is None:
                 break
             found += await rows.many(_MENTIONING.format(**asked, after=after, until=until))

@@ -21,7 +21,8 @@ _TYPES = "text, timestamptz, timestamptz, timestamptz, timestamptz, bigint, inte
 _PARTITION = "(SELECT p.id FROM partitions p WHERE p.name = $1)"
 # NULLs: versions of any time.  A subquery with one value, since PostgreSQL may compute an EXISTS for all versions.
 _CURRENT = """({to}::timestamptz IS NULL OR (v.last_updated < {to} AND coalesce((
-    SELECT n.last_updated FROM resource_versions n WHERE n.rid = v.rid AND n.version_id = v.version_id + 1
+    SELECT n.last_updated FROM resource_versions n WHERE n.rid = v.rid AND n.version_id > v.version_id
+    ORDER BY n.version_id LIMIT 1
 ) > {since}, true)))"""
 
 
@@ -84,8 +85,15 @@ SELECT count(*) FROM (
     SELECT 1 FROM resources WHERE partition_id = {_PARTITION} AND resource_type = $2 LIMIT $3
 ) few""",
 )
+COUNT_ONE = Statement(
+    "fhir_history_count",
+    "text, text, text",
+    f"""
+SELECT count(*) FROM resources r JOIN resource_versions v ON v.rid = r.rid
+WHERE r.partition_id = {_PARTITION} AND r.resource_type = $2 AND r.id = $3""",
+)
 
-STATEMENTS = (*ALL.values(), *OF_TYPE.values(), *OF_RARE_TYPE.values(), *OF_ONE.values(), COUNT_TYPE)
+STATEMENTS = (*ALL.values(), *OF_TYPE.values(), *OF_RARE_TYPE.values(), *OF_ONE.values(), COUNT_TYPE, COUNT_ONE)
 
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, tzinfo=UTC)
@@ -129,6 +137,11 @@ class PostgresHistories:
             (count,) = await rows.one(COUNT_TYPE.call(tenant, resource_type, RARE))
             call = (OF_RARE_TYPE if count < RARE else OF_TYPE)[upwards].call(*bounds, resource_type)
         return [version(row) for row in await rows.many(call)]
+
+    async def count(self, tenant: str, resource_type: str, id: str) -> int:
+        """See `ports.Histories.count`."""
+        (count,) = await self._database.for_tenant(tenant).one(COUNT_ONE.call(tenant, resource_type, id))
+        return int(count)
 
 
 _: type[Histories] = PostgresHistories

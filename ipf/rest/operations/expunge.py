@@ -1,0 +1,93 @@
+"""POST $expunge: removes versions from the database, of all resources, of a type, of one resource, or one version.
+
+The operation of HAPI FHIR, without `expungeEverything`.  It needs the setting IPF_FHIR_EXPUNGE, and a token with all
+rights on everything of the tenant.  It works in chunks, each a transaction: after a crash, repeat it.
+
+Source: https://smilecdr.com/docs/fhir_repository/deleting_data.html
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import dumps
+from ipf.ports import Answer, Json, Request
+from ipf.ports.expunge import ExpungeCursor, ExpungeRequest, ExpungeStore
+from ipf.rest.http.arguments import Arguments, parameters_of
+from ipf.rest.write.repository import Repository
+from ipf.security.access import Unauthorized, does_all
+from ipf.security.audit import check_immutable
+
+_KNOWN = ("limit", "expungeDeletedResources", "expungePreviousVersions")
+_CHUNK = 200
+_LIMIT, _MOST = 1000, 10_000
+_SCOPE = "system/*.cruds"
+
+
+async def expunge(request: Request, repository: Repository) -> Answer:
+    """Parameters: `count` of removed versions, `kept` ones by reason, and whether there may be `more`."""
+    store = _store(request, repository)
+    arguments = Arguments.of(request, _KNOWN)
+    number = arguments.number("limit")
+    limit = _LIMIT if number is None else number
+    if not 0 < limit <= _MOST:
+        raise Problem(Category.VALUE, f"limit must be a number from 1 to {_MOST}", "limit")
+    wanted = await _wanted(request, arguments, repository)
+    after: ExpungeCursor | None = ExpungeCursor()
+    count, kept = 0, Counter[str]()
+    while after is not None and count < limit:
+        step = await store.expunge(wanted, min(_CHUNK, limit - count), after)
+        count, after = count + step.removed, step.next
+        kept.update(step.kept)
+    if kept["legal-hold"] and wanted.id is not None:
+        text = f"{wanted.resource_type}/{wanted.id} concerns a patient under a legal hold (IPF_LEGAL_HOLDS)"
+        raise Problem(Category.CONFLICT, text)
+    return Answer(200, dumps(_answer(count, kept, has_more=after is not None)))
+
+
+def _store(request: Request, repository: Repository) -> ExpungeStore:
+    """Problem UNAUTHORIZED for a caller with less than all rights, NOT_SUPPORTED when the setting is off."""
+    if not does_all(request.caller):
+        text = f"the token's scopes do not allow $expunge: it needs {_SCOPE}, and no limit by labels or Consents"
+        raise Unauthorized(text, f'error="insufficient_scope", scope="{_SCOPE}"')
+    if repository.expunge is None:
+        raise Problem(Category.NOT_SUPPORTED, "this server does not support $expunge: IPF_FHIR_EXPUNGE is false")
+    if repository.is_within:
+        raise Problem(Category.NOT_SUPPORTED, "an operation that writes cannot be part of a transaction")
+    if request.path[0] != "$expunge":
+        check_immutable(request.path[0], "DELETE")
+    return repository.expunge
+
+
+async def _wanted(request: Request, arguments: Arguments, repository: Repository) -> ExpungeRequest:
+    """What may be removed.  Problem NOT_FOUND for an unknown resource or version, CONFLICT for a current version."""
+    previous, deleted = (arguments.boolean(f"expunge{name}") for name in ("PreviousVersions", "DeletedResources"))
+    path = request.path[:-1]
+    resource_type, id = path[0] if path else None, path[1] if len(path) > 1 else None
+    number = path[3] if len(path) > 3 else None
+    if not (previous or deleted or number is not None):
+        text = "one of expungePreviousVersions and expungeDeletedResources must be true"
+        raise Problem(Category.REQUIRED, text, "expungePreviousVersions")
+    if resource_type is None or id is None:
+        return ExpungeRequest(request.tenant, resource_type, previous=previous, deleted=deleted)
+    current = await repository.store.read(request.tenant, resource_type, id)
+    if current is None:
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
+    if number is None:
+        return ExpungeRequest(request.tenant, resource_type, id, previous=previous, deleted=deleted)
+    is_number = number.isascii() and number.isdigit() and len(number) <= 9
+    version = await repository.store.read_version(request.tenant, resource_type, id, int(number) if is_number else 0)
+    if version is None:
+        raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} has no version {number[:20]}")
+    if version.version_id == current.version_id and not current.deleted:
+        raise Problem(Category.CONFLICT, f"version {number} of {resource_type}/{id} is the current one: it stays")
+    return ExpungeRequest(request.tenant, resource_type, id, version.version_id, previous=True, deleted=True)
+
+
+def _answer(count: int, kept: Counter[str], *, has_more: bool) -> Json:
+    parts = [
+        {"name": "kept", "part": [{"name": "reason", "valueCode": reason}, {"name": "count", "valueInteger": number}]}
+        for reason, number in sorted(kept.items())
+    ]
+    return parameters_of({"name": "count", "valueInteger": count}, {"name": "more", "valueBoolean": has_more}, *parts)
