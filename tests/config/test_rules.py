@@ -19,6 +19,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "IPF_UNREAD_FIELDS",
             "IPF_HTTP_COMPRESSION",
             "IPF_GENERIC_MAP",
+            "IPF_FHIR_EXPUNGE",
             "IPF_FHIR_FULL_TEXT",
             "IPF_FHIR_REFERENTIAL_INTEGRITY",
             "SUBSCRIPTION_SERVICE_AUTH_ENABLED",
