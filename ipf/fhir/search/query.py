@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from urllib.parse import unquote_plus
@@ -29,11 +29,12 @@ from ipf.fhir.search.filters import NAME as FILTER
 from ipf.fhir.search.filters import read_filter
 from ipf.fhir.search.includes import UnknownInclude, read_include
 from ipf.fhir.search.parameter import kind_of
+from ipf.fhir.search.predicate import by_beginnings
 from ipf.fhir.search.terms import TermReader, Unsupported
 from ipf.ports.predicates import Test, TextEquals
 from ipf.ports.search import Include
 
-__all__ = ["by_token", "parse_criteria", "parse_query"]
+__all__ = ["by_token", "for_write", "parse_criteria", "parse_query"]
 
 from ipf.ports.search import Query, Sort, Term
 
@@ -77,6 +78,11 @@ def parse_query(
 def parse_criteria(text: str, *, strict: bool = True) -> Query:
     """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone matches all) as a Query.  Problem as above."""
     return _criteria(text, strict)
+
+
+def for_write(query: Query) -> Query:
+    """The search of a conditional write or reference: a later word of a name makes nobody the one that is meant."""
+    return replace(query, terms=tuple([replace(term, test=by_beginnings(term.test)) for term in query.terms]))
 
 
 def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import etag, http_date
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.query import for_write, parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.search import Query
@@ -95,7 +95,7 @@ def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
     """The search of a conditional interaction; Problem VALUE when it has no search parameters."""
-    query = parse_query(resource_type, selection(pairs))
+    query = for_write(parse_query(resource_type, selection(pairs)))
     if not query.terms:
         raise Problem(Category.VALUE, "a conditional interaction needs search parameters")
     return query

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.query import for_write, parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Json, Mapped, Request
@@ -150,7 +150,7 @@ def _condition(
         search = search.rpartition("?")[2]
     elif id is not None:
         return None
-    query = parse_criteria(f"{resource_type}?{search or ''}")
+    query = for_write(parse_criteria(f"{resource_type}?{search or ''}"))
     if not query.terms:
         raise Problem(Category.VALUE, "an id or search parameters are needed", f"{place}.request.url")
     return query

@@ -13,7 +13,7 @@ from functools import lru_cache
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.fhir.search.predicate import parameters_that_need_store
-from ipf.fhir.search.query import by_token, parse_criteria
+from ipf.fhir.search.query import by_token, for_write, parse_criteria
 from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role
@@ -93,7 +93,7 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
         for reference in conditional_references(entry.resource):
             if reference not in references:
                 try:
-                    references[reference] = limited(parse_criteria(reference), unit.caller)
+                    references[reference] = limited(for_write(parse_criteria(reference)), unit.caller)
                 except Unauthorized as problem:
                     problem.place = entry.place
                     return PreparedUnit(unit, {}, texts, keys, lookups, problem)

@@ -40,11 +40,15 @@ class NameSuite(Suite):
         self.assertEqual(answer["total"], 3)
 
     async def test_conditional_writes(self) -> None:
-        """What a search finds, a condition finds: one match is the resource, several are refused."""
+        """A later word makes nobody the one that is meant; of those whose name begins so, several are refused."""
         await self.store("luz", "Carreño Quiñones")
         criteria = "family=quinones"
         created = await self.world.send("POST", "Patient", patient("x", "Quinones"), if_none_exist=criteria)
-        self.assertEqual((created.status, loads(created.body)["id"]), (200, "luz"))
+        self.assertEqual(created.status, 201)
+        again = await self.world.send("POST", "Patient", patient("x", "Quinones"), if_none_exist=criteria)
+        self.assertEqual((again.status, loads(again.body)["id"]), (200, loads(created.body)["id"]))
+        changed = await self.world.send("PUT", f"Patient?{criteria}", patient("y", "Quinones"))
+        self.assertEqual((changed.status, loads(changed.body)["id"]), (200, loads(created.body)["id"]))
         await self.store("ana", "Quiñones")
         for method, url, body, headers in (
             ("POST", "Patient", patient("x", "Quinones"), {"if_none_exist": criteria}),
@@ -70,8 +74,17 @@ class NameSuite(Suite):
         bundle: Json = {"resourceType": "Bundle", "type": "transaction", "entry": [entry]}
         self.assertEqual((await self.world.send("POST", "", dumps(bundle))).status, 200)
         answer = await self.world.send("POST", "", dumps({**bundle, "entry": [again]}))
-        self.assertTrue(loads(answer.body)["entry"][0]["response"]["status"].startswith("200"), answer.body)
+        self.assertTrue(loads(answer.body)["entry"][0]["response"]["status"].startswith("201"), answer.body)
         self.assertEqual(await self.found("Patient?family=quinones"), ["new"])
+        about: Json = {
+            "resource": {
+                "resourceType": "Observation", "status": "final", "code": {"text": "weight"},
+                "subject": {"reference": "Patient?family=quinones"},
+            },
+            "request": {"method": "POST", "url": "Observation"},
+        }  # fmt: skip
+        answer = await self.world.send("POST", "", dumps({**bundle, "entry": [about]}))
+        self.assertEqual(answer.status, 412, answer.body)
 
     async def test_tenants(self) -> None:
         """A tenant finds its own."""
