@@ -22,7 +22,8 @@ FEW = 10_000
 WALKED = 2_000
 COUNTED = 1_000
 """Matches of words that are counted for a page; of more, the total is not told."""
-_IN_STORED_ORDER = "SET LOCAL max_parallel_workers_per_gather = 0"
+# A scan of the whole table would otherwise begin where another one is.
+_IN_STORED_ORDER = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL synchronize_seqscans = off"
 
 
 class Selection:
