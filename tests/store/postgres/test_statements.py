@@ -23,6 +23,7 @@ _WHOLE = {"inbox_counts", "names_all", "fhir_counts", "fhir_next_rids", "fhir_lo
 _SEVERAL_VERSIONS = {
     "fhir_history", "fhir_history_all", "fhir_history_type", "fhir_history_rare_type", "export_page", "export_versions",
     "fhir_history_upwards", "fhir_history_all_upwards", "fhir_history_type_upwards", "fhir_history_rare_type_upwards",
+    "fhir_history_count",
 }  # fmt: skip
 _FEW_WITH_MANY_VERSIONS = """
 INSERT INTO resources SELECT n, 1, 'Patient', 'x' || n, 1, now(), false FROM generate_series(-2000, -1) n;
