@@ -58,6 +58,7 @@ LAYERS = {
         {"validation", "releases"},
     ],
     "fhir.fhirpath": [{"items"}, {"language"}, {"evaluation"}, {"functions"}],
+    "fhir.search": [{"values"}, {"language"}, {"evaluation", "parameters"}],
     "fhir.validation": [{"checks"}, {"profiles", "questionnaires"}],
     "mapping": [{"language"}, {"runtime"}, {"compiler"}, {"bundle"}, {"normalization"}, {"library"}],
     "rest": [

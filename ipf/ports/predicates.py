@@ -1,7 +1,7 @@
 """The conditions of a search on one resource, as records.
 
-`ipf/fhir/search` builds them from search parameters, `ipf/fhir/search/match.py` evaluates them against index entries
-in memory, `ipf/store/resources/search_conditions.py` writes them as SQL.  All rules of FHIR search (prefixes,
+`ipf/fhir/search` builds them from search parameters, `ipf/fhir/search/evaluation/match.py` evaluates them against index
+entries in memory, `ipf/store/resources/search_conditions.py` writes them as SQL.  All rules of FHIR search (prefixes,
 precision, modifiers) are already applied: a test is an equality, a prefix, a substring, or a comparison of numbers.
 
 There are three kinds of index, one table each: `text` (code, value), `date` (code, lo, hi) and `quantity` (code, lo,

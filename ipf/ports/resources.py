@@ -265,7 +265,7 @@ class FhirStore(Protocol):
     async def lastn(self, tenant: str, query: Query, most: int, limit: int) -> list[Version]:
         """The newest `most` Observations of each code among the matches of `query`, by code, then newest first.
 
-        Problem COSTLY when they are more than `limit`.  `ipf/fhir/search/lastn.py` has the rules.
+        Problem COSTLY when they are more than `limit`.  `ipf/fhir/search/evaluation/lastn.py` has the rules.
         """
 
     async def read_many(self, tenant: str, keys: Sequence[tuple[str, str]]) -> list[Version]:

@@ -1,6 +1,7 @@
 """A FHIR search as a record: conditions, order, paging and includes.
 
-`ipf/fhir/search/query.py` builds a `Query` from search parameters; the store and the in-memory matcher execute it.
+`ipf/fhir/search/language/query.py` builds a `Query` from search parameters; the store and the in-memory matcher
+execute it.
 
 Source: https://hl7.org/fhir/R4/search.html
 """

@@ -13,7 +13,7 @@ from datetime import datetime
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import DEFAULT_TENANT, Caller, Json, Version
 from ipf.ports.index import Entries
 from ipf.ports.predicates import AllOf, Test

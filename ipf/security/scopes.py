@@ -24,10 +24,10 @@ from urllib.parse import parse_qsl
 
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.compartments import membership
-from ipf.fhir.search.parameter import any_of
+from ipf.fhir.search.language.query import parse_query
+from ipf.fhir.search.parameters.compartments import membership
 from ipf.fhir.search.predicate import by_beginnings, parameters_that_need_store
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Caller
 from ipf.ports.predicates import AllOf, Test
 

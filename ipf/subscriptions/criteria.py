@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ipf.errors import Category, Issue, Problem
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.topics.topic import alone
 from ipf.ports import Json
 from ipf.ports.search import Query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import Change, Json, Version
 from ipf.ports.index import Entries

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.topics.topic import alone
 from ipf.ports.search import Query
 from ipf.ports.topics import Filter, Topic

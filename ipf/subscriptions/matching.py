@@ -26,7 +26,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import OPEN, Caller, Change, Changes, Json, Matcher
 from ipf.ports.search import Query

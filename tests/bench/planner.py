@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted.internet import defer, reactor, task
 
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres.database import Database
 from ipf.store.resources.resources import STATEMENTS, PostgresFhirStore
 

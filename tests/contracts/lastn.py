@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import Json
 from tests.contracts.resources import Writing, change, ids, patient
 from tests.contracts.search import component, concept, observation, quantity

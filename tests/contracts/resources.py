@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import (
     Change,
     FhirStore,

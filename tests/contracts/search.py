@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import defer
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.query import parse_criteria, parse_query
+from ipf.fhir.search.language.query import parse_criteria, parse_query
 from ipf.ports import Json
 from tests.contracts.resources import T0, Writing, change, ids, patient
 

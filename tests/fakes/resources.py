@@ -17,8 +17,8 @@ from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.lastn import last_of_each, observed, too_many
-from ipf.fhir.search.match import Candidate
+from ipf.fhir.search.evaluation.lastn import last_of_each, observed, too_many
+from ipf.fhir.search.evaluation.match import Candidate
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import (
     DEFAULT_TENANT,

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from ipf.errors import Problem
 from ipf.fhir.capability import capability_statement
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.language.query import parse_query
 from ipf.ports import Json
 from ipf.rest.router import ROUTES
 

@@ -11,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from ipf.fhir.capability import capability_statement
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.custom_parameters import install
-from ipf.fhir.search.query import parse_query
-from ipf.fhir.search.shipped_parameters import us_core
+from ipf.fhir.search.language.query import parse_query
+from ipf.fhir.search.parameters.custom import install
+from ipf.fhir.search.parameters.shipped import us_core
 from ipf.rest.router import ROUTES
 from tests.reference import REFERENCE, needs_reference
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.custom_parameters import install
+from ipf.fhir.search.parameters.custom import install
 from ipf.pipeline.maintenance.reindex import Reindex
 from ipf.ports import Json
 from ipf.rest.write.commit import refresh

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Request, Terminology, Version
 from ipf.ports.exports import Exports
 from ipf.ports.expunge import ExpungeStore

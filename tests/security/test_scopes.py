@@ -6,8 +6,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.compartments import compartments
-from ipf.fhir.search.custom_parameters import install
+from ipf.fhir.search.parameters.compartments import compartments
+from ipf.fhir.search.parameters.custom import install
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Caller, Json, Version
 from ipf.security.access import may
 from ipf.security.scopes import SHARED, parse_scope

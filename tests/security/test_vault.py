@@ -13,7 +13,7 @@ from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import MASK, redact_body, redact_resource, restore_redacted
-from ipf.fhir.search.custom_parameters import install
+from ipf.fhir.search.parameters.custom import install
 from ipf.fhir.topics.topic import read_topic
 from ipf.fhir.topics.trigger import fires
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version

@@ -13,8 +13,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
 from ipf.fhir.index.extract import extract
-from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
 from ipf.ports.index import EMPTY
 from ipf.subscriptions.guide import FILTER

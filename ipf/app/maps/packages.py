@@ -8,7 +8,7 @@ from pathlib import Path
 from ipf.config.paths import folder
 from ipf.config.settings import Settings
 from ipf.fhir.model.packages import Packages
-from ipf.fhir.search.shipped_parameters import TYPES, serve
+from ipf.fhir.search.parameters.shipped import TYPES, serve
 
 _WITH_PLACEMENTS = "with IPF_PLACEMENTS_FILE search parameters are those of the packages (IPF_PACKAGE_DIR)"
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.fhirpath import FhirPathError, compile
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.includes import read_include
+from ipf.fhir.search.language.includes import read_include
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.search.predicate import parameters_that_need_store
-from ipf.fhir.search.query import parse_criteria
 from ipf.fhir.topics.trigger import TopicExpression
 from ipf.ports import Json
 from ipf.ports.search import Include, Query

@@ -19,7 +19,7 @@ from typing import Any
 
 from ipf.fhir.fhirpath import Expression, FhirPathError, Host
 from ipf.fhir.model.redaction import redact_resource
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import Change, Json
 from ipf.ports.index import Entries
 from ipf.ports.search import Query

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.hl7.words import folded, patients_of, read
 from ipf.ports.erasure import ErasureStore, MentioningResource, MessageErasure, StoredMessage
 

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.pipeline.maintenance.export_order import AHEAD, ExportOrder
 from ipf.ports import FhirStore, Version
 from ipf.ports.exports import ExportJob, ExportPart, Exports

@@ -16,7 +16,7 @@ from functools import cache
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.match import Candidate
+from ipf.fhir.search.evaluation.match import Candidate
 from ipf.ports import Version
 from ipf.ports.audit import FHIR, Audit, AuditContext, AuditFilter
 from ipf.ports.predicates import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import etag, http_date
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.query import for_write, parse_query
+from ipf.fhir.search.language.query import for_write, parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.search import Query

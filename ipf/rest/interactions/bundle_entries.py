@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.query import for_write, parse_criteria
+from ipf.fhir.search.language.query import for_write, parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Json, Mapped, Request

@@ -19,8 +19,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import Link, searchset
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
-from ipf.fhir.search.compartments import compartments, membership
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.language.query import parse_query
+from ipf.fhir.search.parameters.compartments import compartments, membership
 from ipf.ports import Answer, Request, SearchPage
 from ipf.ports.predicates import Test
 from ipf.ports.search import Query, Term

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.near import centres, distance
+from ipf.fhir.search.values.near import centres, distance
 from ipf.ports import Version
 from ipf.ports.search import Query
 

@@ -15,8 +15,8 @@ from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
-from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Caller, FhirStore
 from ipf.ports.predicates import NOTHING, CodeIn, Has, IdIn, Linked, ListMember, ReferenceIn, Test
 from ipf.ports.search import Query, Term

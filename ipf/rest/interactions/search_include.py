@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import parse_reference
-from ipf.fhir.search.includes import reference_codes
-from ipf.fhir.search.parameter import any_of
+from ipf.fhir.search.language.includes import reference_codes
 from ipf.fhir.search.predicate import tests_equal
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import OPEN, Caller, FhirStore, Version
 from ipf.ports.search import Include, Query, Term
 from ipf.rest.write.permission import found_by, visible

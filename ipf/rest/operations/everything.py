@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
-from ipf.fhir.search.compartments import compartments, membership
+from ipf.fhir.search.parameters.compartments import compartments, membership
 from ipf.ports import Answer, Request
 from ipf.ports.predicates import Test
 from ipf.rest.http.exchange import applied, preference, selection

@@ -19,7 +19,7 @@ from ipf.fhir.model.bundle import http_date, instant
 from ipf.fhir.model.dates import date_range, moment
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.ports import OPEN, Answer, Json, Request, Version
 from ipf.ports.exports import ExportJob, Exports
 from ipf.rest.http.exchange import applied, preference, resource_body, selection

@@ -15,7 +15,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.reference import parse_reference
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.language.query import parse_query
 from ipf.ports import Answer, Caller, Json, Request, Version
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.http.exchange import resource_body

@@ -16,7 +16,7 @@ from functools import partial
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.language.query import parse_query
 from ipf.ports import Json, Version
 from ipf.ports.threads import LARGE
 from ipf.rest.operations.merge import ATTEMPTS, Merged, PatientMerge, check_rights, read_patient, store, updated

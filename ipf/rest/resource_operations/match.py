@@ -18,7 +18,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import normalise
 from ipf.fhir.model.identifier import identifiers_of, keys_in_use
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.language.query import parse_query
 from ipf.mapping.bundle.keys import patient_identity
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.identity import Identity

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import groupby
 
 from ipf.errors import Problem, WriteConflict
-from ipf.fhir.search.custom_parameters import changed, install
+from ipf.fhir.search.parameters.custom import changed, install
 from ipf.ports import (
     DEFAULT_TENANT,
     Changes,

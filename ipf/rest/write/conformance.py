@@ -21,9 +21,9 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.packages import Packages
 from ipf.fhir.profiles.catalog import KINDS, Catalog, url_id
 from ipf.fhir.profiles.library import Structures
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.language.query import parse_query
 from ipf.fhir.search.predicate import parameters_that_need_store, query_needs_resource
-from ipf.fhir.search.query import parse_query
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codings import Coded, coded_in
 from ipf.fhir.validation.findings import Finding, failed

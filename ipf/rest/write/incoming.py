@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.fhir.model.redaction import refuse_encrypted_headers
-from ipf.fhir.search.custom_parameters import check as check_parameter
+from ipf.fhir.search.parameters.custom import check as check_parameter
 from ipf.fhir.structure.check import check_structure
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import check_topic

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ipf.fhir.search.parameter import any_of
 from ipf.fhir.search.predicate import rewritten, within
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Answer, Caller, Request, Version
 from ipf.ports.predicates import Has, Linked, ListMember, Test
 from ipf.ports.search import Query, Term

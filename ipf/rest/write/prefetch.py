@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
+from ipf.fhir.search.language.query import by_token, for_write, parse_criteria
 from ipf.fhir.search.predicate import parameters_that_need_store
-from ipf.fhir.search.query import by_token, for_write, parse_criteria
 from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role

@@ -12,7 +12,7 @@ from typing import Any
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.search.predicate import query_needs_resource
 from ipf.ports import MATCH_LIMIT, Json, Matcher, Version
 from ipf.ports.index import EMPTY, Entries, TextEntry

@@ -17,7 +17,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
 from ipf.fhir.model.redaction import restore_redacted
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version

@@ -29,7 +29,7 @@ from typing import Any
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.fhir.model.reference import parse_reference
-from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.fhir.structure.required_codes import required_codes
 from ipf.ports import Json
 from ipf.security.deident.profile import Action, Profile

@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.compartments import compartments
-from ipf.fhir.search.parameter import any_of
+from ipf.fhir.search.language.terms import TermReader, Unsupported
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.fhir.search.predicate import rewritten
-from ipf.fhir.search.terms import TermReader, Unsupported
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports.predicates import (
     NOTHING,
     AllOf,

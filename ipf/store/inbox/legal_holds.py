@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.compartments import compartments
+from ipf.fhir.search.parameters.compartments import compartments
 from ipf.ports import MessageFilter
 from ipf.store.inbox.text_search import TAIL, search
 from ipf.store.postgres.database import Database

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.lastn import LASTN, OBSERVATION, SUBJECT, lastn_key
-from ipf.fhir.search.lastn import Observed, observed, of_kind_alone, too_many
+from ipf.fhir.search.evaluation.lastn import Observed, observed, of_kind_alone, too_many
 from ipf.fhir.search.predicate import query_needs_resource, within
 from ipf.ports.predicates import Has, IdAmong, IdIn, LastUpdated, Test, TextEquals
 from ipf.ports.search import Query

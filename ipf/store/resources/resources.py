@@ -15,7 +15,7 @@ from copy import copy
 from twisted.internet.defer import DeferredLock
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.lastn import last_of_each, too_many
+from ipf.fhir.search.evaluation.lastn import last_of_each, too_many
 from ipf.ports import (
     DEFAULT_TENANT,
     MATCH_LIMIT,

@@ -15,8 +15,8 @@ from itertools import count
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import clean
+from ipf.fhir.search.evaluation.ucum_bounds import in_unit, ucum_code
 from ipf.fhir.search.predicate import inner
-from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
 from ipf.ports.predicates import (
     AllOf,
     AnyOf,

@@ -15,7 +15,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.index.words import words_are_indexed
 from ipf.fhir.model.json import loads
-from ipf.fhir.search.match import Candidate
+from ipf.fhir.search.evaluation.match import Candidate
 from ipf.fhir.search.predicate import needs_resource, needs_store, query_needs_resource, tests_equal, within
 from ipf.ports import SearchPage, Version
 from ipf.ports.index import EMPTY

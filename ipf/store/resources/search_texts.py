@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ipf.fhir.search.match_texts import indexed_texts
+from ipf.fhir.search.evaluation.texts import indexed_texts
 from ipf.fhir.search.predicate import rewritten, tests_equal
 from ipf.ports.predicates import NOTHING, AnyOf, CodedText, Test, TextContains
 from ipf.ports.search import Query

@@ -9,8 +9,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import parse_query
+from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.language.query import parse_query
 
 Row = tuple[str, dict[str, Any], list[str], list[str]]
 """Code, the resource without its type, values that find it, values that do not."""

@@ -11,8 +11,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
-from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import parse_criteria, parse_query
+from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.language.query import parse_criteria, parse_query
 from ipf.ports.index import Entries
 from tests.reference import REFERENCE, needs_reference
 

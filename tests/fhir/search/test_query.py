@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.query import parse_criteria, parse_query
+from ipf.fhir.search.language.query import parse_criteria, parse_query
 from ipf.ports.predicates import (
     NOTHING,
     AllOf,

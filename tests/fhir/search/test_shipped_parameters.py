@@ -12,10 +12,10 @@ from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.packages import Packages
-from ipf.fhir.search.custom_parameters import check, install, served, ship
-from ipf.fhir.search.match import matches
-from ipf.fhir.search.query import parse_criteria
-from ipf.fhir.search.shipped_parameters import backport, serve, us_core
+from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.language.query import parse_criteria
+from ipf.fhir.search.parameters.custom import check, install, served, ship
+from ipf.fhir.search.parameters.shipped import backport, serve, us_core
 from ipf.subscriptions.guide import CONTENT, FILTER
 from tests.reference import REFERENCE, needs_reference
 

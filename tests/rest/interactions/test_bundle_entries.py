@@ -8,7 +8,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.mapping.bundle.identity import token
 from ipf.mapping.bundle.transaction import finished
 from ipf.mapping.runtime.run import Run

@@ -13,7 +13,7 @@ from ipf.app.runtime.privacy import install_placed_privacy
 from ipf.config.environment import read
 from ipf.errors import StoreUnreachable
 from ipf.fhir.index.extract import extract
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import Caller
 from ipf.ports.search import Query, Term
 from ipf.security.access import installed, refresh_access

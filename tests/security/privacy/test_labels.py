@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.index.extract import extract
-from ipf.fhir.search.match import matches
+from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import SYSTEM, Caller
 from ipf.ports.search import Query, Term
 from ipf.security.privacy.labels import ACT_CODE, CONFIDENTIALITY, LabelRules

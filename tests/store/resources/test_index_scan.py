@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from twisted.trial.unittest import TestCase
 
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.search import PLANNER, SearchSql
 

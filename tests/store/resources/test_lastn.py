@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet import defer
 
 from ipf.errors import Problem
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres import prepared
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable

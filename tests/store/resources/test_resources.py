@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import Lookup
 from ipf.ports.search import Query, Sort
 from ipf.store.postgres.symbols import SymbolTable

@@ -9,7 +9,7 @@ from twisted.internet import defer
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.words import index_words
-from ipf.fhir.search.query import parse_criteria
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.prepared import DynamicStatement

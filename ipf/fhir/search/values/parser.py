@@ -19,11 +19,11 @@ from ipf.fhir.index.entries import clean, normalise, string_value, word_codes
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.search.composites import conjunction, parts_of
-from ipf.fhir.search.hierarchies import by_url
-from ipf.fhir.search.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
-from ipf.fhir.search.ranges import date_bounds, moment_bounds, number_bounds
-from ipf.fhir.search.tokens import reference, token
+from ipf.fhir.search.values.composites import conjunction, parts_of
+from ipf.fhir.search.values.hierarchies import by_url
+from ipf.fhir.search.values.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
+from ipf.fhir.search.values.ranges import date_bounds, moment_bounds, number_bounds
+from ipf.fhir.search.values.tokens import reference, token
 from ipf.ports.predicates import (
     Bounds,
     DateRange,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ipf.config.paths import folder
 from ipf.fhir.model.packages import Packages
-from ipf.fhir.search.custom_parameters import ship
+from ipf.fhir.search.parameters.custom import ship
 from ipf.ports import Json
 
 _US_CORE = "http://hl7.org/fhir/us/core/SearchParameter/"

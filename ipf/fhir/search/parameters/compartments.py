@@ -13,8 +13,8 @@ from functools import lru_cache
 import orjson
 
 from ipf.config.paths import folder
-from ipf.fhir.search.parameter import any_of
-from ipf.fhir.search.terms import TermReader, Unsupported
+from ipf.fhir.search.language.terms import TermReader, Unsupported
+from ipf.fhir.search.values.parameter import any_of
 from ipf.ports.predicates import IdIn, Test
 
 _ITSELF = "{def}"

@@ -18,7 +18,7 @@ from ipf.fhir.fhirpath import FhirPathError, parse
 from ipf.fhir.index import extract as index
 from ipf.fhir.index import sources as index_sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.search import query
+from ipf.fhir.search.language import query
 
 Json = dict[str, Any]
 

@@ -17,10 +17,10 @@ import orjson
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import normalise
-from ipf.fhir.search.parameter import RequestedParameter, any_of, on_each_code
+from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.predicate import needs_resource
-from ipf.fhir.search.terms import TermReader, Unsupported
-from ipf.fhir.search.values import build, overlapping
+from ipf.fhir.search.values.parameter import RequestedParameter, any_of, on_each_code
+from ipf.fhir.search.values.parser import build, overlapping
 from ipf.ports.predicates import AllOf, Not, Test, TextContains, TextEnds, TextPrefix
 
 NAME = "_filter"

@@ -14,11 +14,11 @@ from ipf.fhir.index.positions import NEAR
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.words import CONTENT, TEXT
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.search.full_text import full_text
-from ipf.fhir.search.near import near
-from ipf.fhir.search.parameter import RequestedParameter, any_of, split
 from ipf.fhir.search.predicate import needs_resource
-from ipf.fhir.search.values import build, last_updated
+from ipf.fhir.search.values.full_text import full_text
+from ipf.fhir.search.values.near import near
+from ipf.fhir.search.values.parameter import RequestedParameter, any_of, split
+from ipf.fhir.search.values.parser import build, last_updated
 from ipf.ports.predicates import Has, IdIn, Linked, ListMember, Test
 
 _DEEPEST = 8  # links of one chain

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from ipf.fhir.index.positions import LATITUDE, LONGITUDE, NEAR, position
-from ipf.fhir.search.parameter import RequestedParameter, any_of, split, unescape
+from ipf.fhir.search.values.parameter import RequestedParameter, any_of, split, unescape
 from ipf.ports.predicates import AllOf, Bound, Bounds, Near, Not, Present, QuantityRange, Test
 
 DEFAULT_KM = 50

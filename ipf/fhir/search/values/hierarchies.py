@@ -17,7 +17,7 @@ from ipf.fhir.index.entries import clean
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import parse_reference
-from ipf.fhir.search.parameter import RequestedParameter, on_each_code
+from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code
 from ipf.ports.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
 
 _PARENTS = ("partof", "part-of", "parent")

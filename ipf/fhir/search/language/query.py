@@ -25,12 +25,12 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
-from ipf.fhir.search.filters import NAME as FILTER
-from ipf.fhir.search.filters import read_filter
-from ipf.fhir.search.includes import UnknownInclude, read_include
-from ipf.fhir.search.parameter import kind_of
+from ipf.fhir.search.language.filters import NAME as FILTER
+from ipf.fhir.search.language.filters import read_filter
+from ipf.fhir.search.language.includes import UnknownInclude, read_include
+from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.predicate import by_beginnings
-from ipf.fhir.search.terms import TermReader, Unsupported
+from ipf.fhir.search.values.parameter import kind_of
 from ipf.ports.predicates import Test, TextEquals
 from ipf.ports.search import Include
 

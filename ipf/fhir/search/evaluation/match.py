@@ -15,10 +15,10 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
-from ipf.fhir.search.full_text import has_words
-from ipf.fhir.search.match_texts import has_text, has_typed_identifier
-from ipf.fhir.search.near import is_near
-from ipf.fhir.search.ucum_bounds import in_unit, ucum_code
+from ipf.fhir.search.evaluation.texts import has_text, has_typed_identifier
+from ipf.fhir.search.evaluation.ucum_bounds import in_unit, ucum_code
+from ipf.fhir.search.values.full_text import has_words
+from ipf.fhir.search.values.near import is_near
 from ipf.ports.index import Entries
 from ipf.ports.predicates import (
     AllOf,

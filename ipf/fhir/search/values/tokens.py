@@ -13,8 +13,8 @@ from ipf.fhir.index.entries import clean, normalise, token_value
 from ipf.fhir.index.sources import Source
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import indexed_form, parse_reference
-from ipf.fhir.search.hierarchies import in_hierarchy
-from ipf.fhir.search.parameter import RequestedParameter, on_each_code, split, unescape
+from ipf.fhir.search.values.hierarchies import in_hierarchy
+from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code, split, unescape
 from ipf.ports.predicates import NOTHING, CodedText, CodeIn, Test, TextEquals, TextPrefix, TextSuffix, TypedIdentifier
 
 # Tokens

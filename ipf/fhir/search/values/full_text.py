@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from ipf.fhir.index.words import words, words_of
-from ipf.fhir.search.parameter import RequestedParameter, split, unescape
+from ipf.fhir.search.values.parameter import RequestedParameter, split, unescape
 from ipf.ports.predicates import FullText, Test, WordQuery
 
 _TOKEN = re.compile(r'"[^"]*"?|[()]|[^\s()"]+')

@@ -1,0 +1,1 @@
+"""A search evaluated on resources in memory, with the results of the store's SQL."""
