@@ -16,9 +16,10 @@ from ipf.fhir.fhirpath.language import ast
 _KEEPS_TYPE = frozenset(
     (
         *("where", "first", "last", "tail", "skip", "take", "single", "distinct", "trace", "intersect", "exclude"),
-        *("as", "ofType", "sort", "defineVariable"),
+        *("as", "ofType", "sort", "defineVariable", "slice", "checkModifiers"),
     )
 )
+_RESULTS = {"extension": "Extension", "elementDefinition": "ElementDefinition"}
 _PER_ITEM = frozenset(["where", "exists", "all", "select", "repeat", "trace", "sort"])
 _NEEDS_ORDER = frozenset(("first", "last", "tail", "skip", "take"))
 
@@ -102,8 +103,8 @@ class _Checker:
         answers = [self.infer(arg, focus if name in _PER_ITEM else this) for arg in args]
         if name in _KEEPS_TYPE:
             return focus
-        if name == "extension":
-            return Known(frozenset(("Extension",)))
+        if name in _RESULTS:
+            return Known(frozenset((_RESULTS[name],)))
         if name == "select" and answers:
             return answers[0]
         return Known(frozenset(), ordered=name not in ("children", "descendants"))

@@ -15,6 +15,7 @@ import ipf.fhir.fhirpath.functions.date
 import ipf.fhir.fhirpath.functions.fhir
 import ipf.fhir.fhirpath.functions.item
 import ipf.fhir.fhirpath.functions.number
+import ipf.fhir.fhirpath.functions.profiles
 import ipf.fhir.fhirpath.functions.text
 import ipf.fhir.fhirpath.functions.type  # noqa: F401  (these fill the table of functions)
 from ipf.fhir.fhirpath.binary import binary

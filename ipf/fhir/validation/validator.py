@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipf.fhir.fhirpath import Host
+from ipf.fhir.fhirpath import FhirPathError, Host
+from ipf.fhir.fhirpath.evaluation.terms import terminology_host
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
@@ -20,6 +21,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
 from ipf.fhir.validation.profiles.compiler import Compiler
+from ipf.fhir.validation.profiles.slicing import is_in_slice
 from ipf.fhir.validation.proposals import nearest, profile_meant
 from ipf.fhir.validation.questionnaires import Form, check_response, read_form
 
@@ -40,6 +42,7 @@ class Validator:
         self.structures = structures or Structures()
         self.terminology = terminology or Terminology()
         self.compiler = Compiler(self.structures, self.terminology, self)
+        self._terms = terminology_host(self.terminology)
         self._questionnaire = questionnaire
         self._forms: dict[str, Form | None] = {}
 
@@ -78,11 +81,32 @@ class Validator:
 
     def host(self, run: Run) -> Host:
         """The FHIRPath host functions: references within the document, value sets, profiles."""
+        terms = self._terms
         return Host(
             resolve=run.scope.resolve,
-            member_of=self._member_of,
+            member_of=terms.member_of,
+            subsumes=terms.subsumes,
             conforms_to=lambda value, profile: self.conforms(value, profile, run) if isinstance(value, dict) else None,
+            element_definition=self._element_definition,
+            in_slice=lambda item, profile, name: self._in_slice(item, profile, name, run),
         )
+
+    def host_for(self, resource: Json) -> Host:
+        """As `host`, for expressions on a resource that is not validated."""
+        return self.host(Run(Scope(resource, resource, lambda reference: None, ""), R4_ONLY))
+
+    def _element_definition(self, path: str) -> Json | None:
+        tree = self.compiler.tree(canonical(path.partition(".")[0]))
+        node = tree.nodes.get(path) if tree is not None else None
+        return node.element if node is not None else None
+
+    def _in_slice(self, item: Any, profile: str, name: str, run: Run) -> bool | None:
+        tree = self.compiler.tree(canonical(profile))
+        if tree is None:
+            raise FhirPathError(f"slice(): the profile {profile[:200]} is unknown to this server")
+        if name not in tree.slices:
+            raise FhirPathError(f"slice(): {profile[:200]} has no slice {name[:60]}")
+        return is_in_slice(item, tree.slices[name], run)
 
     def _resource(
         self,
@@ -149,16 +173,6 @@ class Validator:
         meta = value.get("meta")
         declared = meta.get("profile") if isinstance(meta, dict) else None
         return [one for one in declared if isinstance(one, str)] if isinstance(declared, list) else []
-
-    def _member_of(self, value: Any, value_set: str) -> bool | None:
-        if isinstance(value, str):
-            return self.terminology.contains(value_set, None, value)
-        codings = value.get("coding", [value]) if isinstance(value, dict) else []
-        pairs = [(one.get("system"), one.get("code")) for one in codings if isinstance(one, dict)]
-        results = [
-            self.terminology.contains(value_set, system, code) for system, code in pairs if isinstance(code, str)
-        ]
-        return True if True in results else None if None in results else False
 
 
 def _resolver(value: Json, root: Json, index: BundleIndex | None, outer: Scope | None) -> Callable[[str], Json | None]:

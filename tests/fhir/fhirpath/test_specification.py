@@ -68,9 +68,16 @@ class SpecificationTest(unittest.TestCase):
         self.assertEqual({"hasExtension"}, set(FUNCTIONS) - wanted)  # of R4's own search parameter item-subject
 
     def test_refused_by_name(self) -> None:
-        for text in ("elementDefinition()", "slice('http://p', 'a')"):
+        for text, reason in (
+            ("code.elementDefinition()", "elementDefinition() needs definitions, and none are loaded"),
+            ("code.slice('http://p', 'a')", "slice() needs profiles, and none are loaded"),
+            ("conformsTo('http://p')", "conformsTo() does not know this profile"),
+            ("code.memberOf('http://v')", "memberOf() needs value sets, and none are loaded"),
+            ("code.subsumes(code)", "subsumes() needs code systems, and none are loaded"),
+            ("code.subsumedBy(code)", "subsumedBy() needs code systems, and none are loaded"),
+        ):
             error = self.assertRaises(FhirPathError, compile(text).evaluate, OBSERVATION)
-            self.assertIn("not supported", str(error))
+            self.assertEqual(str(error), reason)
         self.assertRaises(FhirPathError, compile("%factory").evaluate, OBSERVATION)
 
     def test_equivalence_of_numbers(self) -> None:

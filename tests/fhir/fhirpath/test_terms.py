@@ -51,8 +51,13 @@ CASES: list[tuple[str, list[Any]]] = [
     ("gender.memberOf('urn:other')", []),
     ("name.memberOf(%vs-sex)", []),
     ("maritalStatus.coding.memberOf(%vs-sex)", []),
+    ("telecom.memberOf(%vs-sex)", []),
+    ("gender.memberOf({})", []),
 ]
-CODINGS = {"resourceType": "CodeableConcept", "coding": [{"system": "urn:s", "code": one} for one in "acx"]}
+CODINGS: dict[str, Any] = {
+    "resourceType": "CodeableConcept",
+    "coding": [{"system": "urn:s", "code": one} for one in "acx"],
+}
 SUBSUMPTION: list[tuple[str, list[Any]]] = [
     ("coding[0].subsumes(coding[1])", [True]),
     ("coding[1].subsumes(coding[0])", [False]),
@@ -69,6 +74,17 @@ class TermsTests(TestCase):
     def test_subsumption(self) -> None:
         for text, wanted in SUBSUMPTION:
             self.assertEqual(compile(text).evaluate(CODINGS, host=terminology_host(TERMS)), wanted, text)
+
+    def test_codings_that_cannot_be_compared(self) -> None:
+        """R4: a relationship between code systems that is not defined is an error."""
+        data = {**CODINGS, "coding": [*CODINGS["coding"], {"system": "urn:other", "code": "a"}, {"code": "a"}]}
+        for text in (
+            "coding[0].subsumes(coding[3])",
+            "coding[3].subsumedBy(coding[0])",
+            "coding[4].subsumes(coding[4])",
+            "'a'.subsumes('b')",
+        ):
+            self.assertRaises(FhirPathError, compile(text).evaluate, data, host=terminology_host(TERMS))
 
     def test_no_service_is_an_error(self) -> None:
         for text in ("gender.memberOf(%vs-sex)", "maritalStatus.subsumes(maritalStatus)"):

@@ -14,6 +14,8 @@ from ipf.fhir.fhirpath.items.operators import truth
 
 MAX_STEPS = 1_000_000
 MAX_ITEMS = 1_000_000
+LOOKUP_STEPS = 100
+"""What a call of a function of the host counts: a lookup, or a validation, is no step of a path."""
 _CONSTANTS = {
     "sct": "http://snomed.info/sct",
     "loinc": "http://loinc.org",
@@ -32,7 +34,9 @@ class Host:
     """The functions of the environment that an expression may call.  Each may be absent.
 
     `resolve(reference)` gives a resource or None.  `member_of(json, value_set)` and `conforms_to(json, profile)` give
-    True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `trace(name, values)` receives
+    True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `element_definition(path)` gives
+    the ElementDefinition of `Patient.contact` or `HumanName.family`, None when there is none.  `in_slice(node, profile,
+    name)` says whether an item belongs to a slice; FhirPathError for an unknown one.  `trace(name, values)` receives
     what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.
 
     `several_are_true`: several items where a boolean is needed count as true, as in the engine of Firely, with which
@@ -44,6 +48,8 @@ class Host:
     member_of: Callable[[Any, str], bool | None] | None = None
     conforms_to: Callable[[Any, str], bool | None] | None = None
     subsumes: Callable[[Any, Any], bool | None] | None = None
+    element_definition: Callable[[str], Any] | None = None
+    in_slice: Callable[[Any, str, str], bool | None] | None = None
     trace: Callable[[str, list[Any]], None] | None = None
     clock: Callable[[], datetime] = _now
     several_are_true: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.context import Host
 
 
@@ -37,6 +38,8 @@ def terminology_host(
 
     def subsumes(above: Any, below: Any) -> bool | None:
         pairs = [(a, b) for a in codings(above) for b in codings(below) if a[0] is not None and a[0] == b[0]]
+        if not pairs and not any(isinstance(one, dict) and "coding" in one for one in (above, below)):
+            raise FhirPathError("subsumes() and subsumedBy() need Codings of one code system")
         return _any([terms.subsumes(str(a[0]), a[1], b[1]) for a, b in pairs])
 
     return Host(resolve=resolve, member_of=member_of, conforms_to=conforms_to, subsumes=subsumes)
@@ -50,7 +53,11 @@ def codings(value: Any) -> list[tuple[str | None, str]]:
         return []
     inner = value.get("coding")
     found = inner if isinstance(inner, list) else [value]
-    return [(one.get("system"), one["code"]) for one in found if isinstance(one, dict) and one.get("code")]
+    return [
+        (one.get("system"), one["code"])
+        for one in found
+        if isinstance(one, dict) and isinstance(one.get("code"), str) and isinstance(one.get("system", ""), str)
+    ]
 
 
 def _any(answers: list[bool | None]) -> bool | None:

@@ -1,6 +1,6 @@
-"""The functions that FHIR adds: extensions, references, terminology, profiles, narrative.
+"""The functions that FHIR adds: extensions, references, terminology, narrative.  `profiles` has those on definitions.
 
-The `Host` provides other resources, value sets and profiles.
+The `Host` provides other resources and value sets.
 Source: https://hl7.org/fhir/R4/fhirpath.html#functions
 """
 
@@ -11,15 +11,14 @@ from xml.etree import ElementTree
 
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, operand_of, tested
-from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.evaluation.context import LOOKUP_STEPS, Context
 from ipf.fhir.fhirpath.evaluation.reading import path
 from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, plain_function, shaped_function
 from ipf.fhir.fhirpath.functions.text import text_of
 from ipf.fhir.fhirpath.items import operators as op
-from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, member, plain, wrap
+from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, plain, wrap
 from ipf.fhir.fhirpath.language import ast
 
-_CORE = "http://hl7.org/fhir/StructureDefinition/"
 _XHTML = "{http://www.w3.org/1999/xhtml}"
 _HTML_ELEMENTS = """
     a abbr acronym b big blockquote br caption cite code col colgroup dd dfn div dl dt em h1 h2 h3 h4 h5 h6 hr i
@@ -133,24 +132,8 @@ def member_of(context: Context, focus: Items, value_set: Items) -> Items:
         return []
     if context.host.member_of is None:
         raise FhirPathError("memberOf() needs value sets, and none are loaded")
-    return _answer(context.host.member_of(_json(focus[0]), url))
-
-
-@plain_function("conformsTo", 1, reads="nodes")
-def conforms_to(context: Context, focus: Items, profile: Items) -> Items:
-    """Whether the one item conforms to the profile; without a host only R4's own types are known."""
-    url = text_of(profile, "conformsTo")
-    if len(focus) != 1 or url is None:
-        return []
-    if context.host.conforms_to is not None:
-        answer = context.host.conforms_to(_json(focus[0]), url)
-        if answer is not None:
-            return [answer]
-    name = url.removeprefix(_CORE)
-    if not url.startswith(_CORE) or not context.model.is_known(name):
-        raise FhirPathError("conformsTo() does not know this profile")
-    item = focus[0]
-    return [type(item) is FhirNode and item.type is not None and context.model.is_a(item.type, name)]
+    context.spend(LOOKUP_STEPS)
+    return answer(context.host.member_of(json_of(focus[0]), url))
 
 
 def _subsumption(name: str, swap: bool) -> None:
@@ -159,8 +142,9 @@ def _subsumption(name: str, swap: bool) -> None:
             return []
         if context.host.subsumes is None:
             raise FhirPathError(f"{name}() needs code systems, and none are loaded")
+        context.spend(LOOKUP_STEPS)
         a, b = (other[0], focus[0]) if swap else (focus[0], other[0])
-        return _answer(context.host.subsumes(_json(a), _json(b)))
+        return answer(context.host.subsumes(json_of(a), json_of(b)))
 
     plain_function(name, 1, reads="nodes")(run)
 
@@ -169,34 +153,24 @@ _subsumption("subsumes", swap=False)
 _subsumption("subsumedBy", swap=True)
 
 
-def _json(item: Any) -> Any:
+def json_of(item: Any) -> Any:
+    """An item as the JSON for a function of the host."""
     return item.value if type(item) is FhirNode else plain(item)
 
 
-def _answer(known: bool | None) -> Items:
+def answer(known: bool | None) -> Items:
+    """What a function of the host tells, as a collection; None is empty."""
     return [] if known is None else [known]
 
 
-@shaped_function("checkModifiers", 0, 20)
-def check_modifiers(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
-    """The focus; an error when an item has a modifier extension that the argument does not list."""
-    source = operand_of(compiler, focus, kind)
-    nodes = source.nodes()
-    understood = [compiler.compile(arg, kind).values() for arg in args]
-
-    def run(context: Context, this: Items) -> Items:
-        urls = {text_of(each(context, this), "checkModifiers") for each in understood}
-        for found in member(nodes(context, this), "modifierExtension", context.model):
-            if not isinstance(found.value, dict) or found.value.get("url") not in urls:
-                raise FhirPathError("a modifier extension that is not understood")
-        return source.run(context, this)
-
-    return Code(run, source.kind)
-
-
-@plain_function("htmlChecks", reads="texts")
+@plain_function("htmlChecks", reads="nodes")
 def html_checks(context: Context, focus: Items) -> Items:
-    """Whether the one xhtml is a valid narrative (txt-1 and txt-2): permitted elements only, and not empty."""
+    """Whether the one xhtml is a valid narrative (txt-1 and txt-2): permitted elements only, and not empty.
+
+    Empty for an element of another type.
+    """
+    if len(focus) == 1 and (type(focus[0]) is not FhirNode or focus[0].type not in ("xhtml", None)):
+        return []
     text = text_of(focus, "htmlChecks")
     return [] if text is None else [_is_narrative(text)]
 
@@ -224,18 +198,6 @@ def is_html_attribute(name: str) -> bool:
 
 def _is_allowed_attribute(name: str) -> bool:
     return name in _ATTRIBUTES or name.startswith("{http://www.w3.org/XML/1998/namespace}")
-
-
-@plain_function("elementDefinition", reads="nodes")
-def element_definition(context: Context, focus: Items) -> Items:
-    """Not supported: the compact definitions contain no ElementDefinition."""
-    raise FhirPathError("elementDefinition() is not supported")
-
-
-@plain_function("slice", 2, reads="nodes")
-def slice_function(context: Context, focus: Items, structure: Items, name: Items) -> Items:
-    """Not supported: the validator decides about slices."""
-    raise FhirPathError("slice() is not supported")
 
 
 def boolean_of(items: Items) -> bool:

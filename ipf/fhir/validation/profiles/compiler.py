@@ -9,6 +9,7 @@ Source: https://hl7.org/fhir/R4/profiling.html
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from ipf.fhir.model.definitions import definitions
@@ -26,8 +27,10 @@ from ipf.fhir.validation.checks.type_rules import text_rules, type_rules
 from ipf.fhir.validation.checks.values import value_checks
 from ipf.fhir.validation.findings import Check, Json, Run
 from ipf.fhir.validation.interfaces import ResourceValidator
+from ipf.fhir.validation.profiles.discriminators import slices_by_name
 from ipf.fhir.validation.profiles.members import add_member
 from ipf.fhir.validation.profiles.objects import ObjectSchema, object_check
+from ipf.fhir.validation.profiles.slicing import Matches
 from ipf.fhir.validation.tree import Node, build, type_name
 
 _RESOURCES = frozenset(("Resource", "DomainResource"))
@@ -116,6 +119,11 @@ class Tree:
         self.root, self.nodes = build(elements)
         self.type = str(self.root.element["path"])
         self._contents: dict[str, Check] = {}
+
+    @cached_property
+    def slices(self) -> dict[str, list[tuple[Node, Matches]]]:
+        """All slices by name, for `slice()` of FHIRPath."""
+        return slices_by_name(self, self.nodes.values())
 
     def check(self) -> Check:
         """The check of a value of this type or profile."""

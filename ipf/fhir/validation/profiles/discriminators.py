@@ -27,6 +27,16 @@ def discriminate(tree: SnapshotTree, node: Node, discriminators: Iterable[Json])
     return every(tests) if tests else lambda item, run: None
 
 
+def slices_by_name(tree: SnapshotTree, nodes: Iterable[Node]) -> dict[str, list[tuple[Node, Matches]]]:
+    """The slices of these nodes by name, each with the test that a value belongs to it."""
+    found: dict[str, list[tuple[Node, Matches]]] = {}
+    for node in nodes:
+        discriminators = node.element.get("slicing", {}).get("discriminator", ())
+        for one in node.slices:
+            found.setdefault(one.element["sliceName"], []).append((one, discriminate(tree, one, discriminators)))
+    return found
+
+
 def _test(tree: SnapshotTree, node: Node, kind: str, path: str) -> Matches:
     if path == "url" and node.types and node.types[0]["code"] == "Extension":
         return _by_url(node)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.fhirpath import FhirPathError, Host, compile
+from ipf.fhir.fhirpath import FhirNode, FhirPathError, Host, compile
 from ipf.fhir.validation.findings import Check, Json, Run
 from ipf.fhir.validation.profiles.objects import SlicedValue, Slicer
+from ipf.fhir.validation.tree import Node, type_name
 
 Matches = Callable[[SlicedValue, Run], bool | None]  # None: cannot be decided
 
@@ -90,6 +91,20 @@ def _check_counts(
                 f"{element_path}: slice {one.name} is allowed {one.most:.0f} time(s), found {count}",
                 location,
             )
+
+
+def is_in_slice(item: Any, slices: Sequence[tuple[Node, Matches]], run: Run) -> bool | None:
+    """Whether an item of FHIRPath belongs to one of the slices of its type; None: it cannot be decided."""
+    if not isinstance(item, FhirNode) or item.type is None:
+        return False
+    results = []
+    for node, matches in slices:
+        if item.type in {node.element["path"], *(type_name(one, node) for one in node.types)}:
+            name = node.name.removesuffix("[x]")
+            if name != node.name:
+                name += item.type[0].upper() + item.type[1:]
+            results.append(matches(SlicedValue(item.value, item.extra, "", name), run))
+    return True if True in results else None if None in results else False
 
 
 def every(tests: Sequence[Matches]) -> Matches:
