@@ -30,15 +30,15 @@ PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _NAMING = frozenset({"patient", "subject", "patient._id", "subject._id"})
 _ABOUT_THE_RESULT = frozenset((
     "_count", "_sort", "_summary", "_elements", "_total", "_lastUpdated", "_since", "_type", "_outputFormat", "_until",
-    "_deident",
+    "_deident", "expungeDeletedResources", "expungePreviousVersions",
 ))  # fmt: skip
 _OWN = frozenset({"_id", "_tag", "_profile", "_security"})
 _INCLUDES = frozenset({"_include", "_revinclude"})
 
 
 def query_of(request: Request) -> Pairs:
-    """The search parameters of a request, those of a posted form and $export too; a posted GraphQL query."""
-    if request.method == "POST" and request.path[-1:] == ("$export",):
+    """The search parameters of a request, those of a posted form, $export and $expunge too; a posted GraphQL query."""
+    if request.method == "POST" and request.path[-1:] in (("$export",), ("$expunge",)):
         return (*request.query, *_posted_parameters(request.body))
     if request.method == "POST" and request.path[-1:] == ("$graphql",):
         return (*request.query, ("query", request.body[:LONGEST_FORM].decode("utf-8", "replace")))

@@ -74,6 +74,16 @@ class MemoryExports:
             if then and not then[-1].deleted and (job.since is None or then[-1].last_updated >= job.since):
                 yield then[-1]
 
+    def running(self, tenant: str) -> Iterator[Version]:
+        """The versions that the running jobs of a tenant may read."""
+        for job in self._jobs.values():
+            for key, versions in (
+                self._store.versions.items() if (job.tenant, job.status) == (tenant, "running") else ()
+            ):
+                then = [version for version in versions if version.last_updated <= job.transaction_time]
+                if key[0] == tenant and then:
+                    yield then[-1]
+
     async def write(self, job: ExportJob, part: ExportPart | None) -> bool:
         """See `ports.Exports.write`."""
         key = (job.tenant, job.id)

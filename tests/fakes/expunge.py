@@ -1,4 +1,4 @@
-"""`ports.expunge.ExpungeStore` in memory, without events, exports and jobs."""
+"""`ports.expunge.ExpungeStore` in memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from collections.abc import Collection
 
 from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
 from ipf.ports.resources import Version
+from tests.fakes.exports import MemoryExports
+from tests.fakes.jobs import MemoryJobs
 from tests.fakes.resources import Key, MemoryFhirStore
 
 
 class MemoryExpungeStore:
-    """See `ExpungeStore`.  `holds`: as Patient/1 or tenant:Patient/1."""
+    """See `ExpungeStore`.  `holds`: as Patient/1 or tenant:Patient/1.  No event counts as delivered."""
 
-    def __init__(self, store: MemoryFhirStore, holds: Collection[str] = ()) -> None:
+    def __init__(
+        self, store: MemoryFhirStore, exports: MemoryExports, jobs: MemoryJobs, holds: Collection[str] = ()
+    ) -> None:
         self._store = store
+        self._exports = exports
+        self._jobs = jobs
         self._holds = holds
 
     async def expunge(self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor) -> ExpungeStep:
@@ -44,11 +50,23 @@ class MemoryExpungeStore:
             of, _, patient = hold.rpartition(":")
             if of in ("", tenant) and (patient == name or any(f'"{patient}"'.encode() in v.body for v in versions)):
                 return "legal-hold"
+        if (key[1:], version.version_id) in self._of_events(tenant):
+            return "event"
+        if any(one is version for one in self._exports.running(tenant)):
+            return "export"
+        if self._jobs.names(tenant, key[1], key[2]):
+            return "job"
         if any(f'"{name}/_history/{version.version_id}"'.encode() in body for body in self._provenances(tenant)):
             return "provenance"
         if version is versions[-1]:
             return "definition" if key[1] in DEFINITION_TYPES else "versions" if len(versions) > 1 else ""
         return ""
+
+    def _of_events(self, tenant: str) -> set[tuple[tuple[str, str], int]]:
+        """The versions of the events, and those before them."""
+        events = [event for stream in self._store.streams.values() if stream.state.tenant == tenant
+                  and stream.state.status != "deleted" for event in stream.events]  # fmt: skip
+        return {((event.resource_type, event.id), event.version_id - back) for event in events for back in (0, 1)}
 
     def _provenances(self, tenant: str) -> list[bytes]:
         return [found[-1].body for key, found in self._store.versions.items() if key[:2] == (tenant, "Provenance")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -88,6 +89,19 @@ class MemoryJobs:
         """See `ports.Jobs.file`."""
         files = self._files.get((tenant, id), [])
         return files[number - 1].body if 0 < number <= len(files) else None
+
+    def names(self, tenant: str, resource_type: str, id: str) -> bool:
+        """Whether the answer of a job, or the results of a running one, name a resource."""
+        whole = re.compile(f"[^A-Za-z]{resource_type}/{re.escape(id)}[^A-Za-z0-9.-]")
+        stamped = f'"resourceType":"{resource_type}","id":"{id}"'
+        for key, job in self._jobs.items():
+            answer = job.answer.decode()
+            if key[0] == tenant and (stamped in answer or whole.search(answer)):
+                return True
+        running = {key for key, job in self._jobs.items() if job.status == "running"}
+        results = [text for (of, job_id, _), text in self._store.job_results.items() if (of, job_id) in running
+                   and of == tenant]  # fmt: skip
+        return any(f'"{resource_type}","{id}",' in text for text in results)
 
     async def expire(self) -> int:
         """See `ports.Jobs.expire`."""

@@ -104,7 +104,9 @@ class World:
     def expunge(self) -> ExpungeStore:
         """`$expunge`."""
         if self.database is None:
-            return MemoryExpungeStore(self.store, self.holds)
+            exports, jobs = self.exports, self.jobs
+            assert isinstance(exports, MemoryExports) and isinstance(jobs, MemoryJobs)
+            return MemoryExpungeStore(self.store, exports, jobs, self.holds)
         return PostgresExpungeStore(self.database, BASE, self.holds)
 
     @property

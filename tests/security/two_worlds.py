@@ -32,7 +32,7 @@ _EXPORT = re.compile(r"(?<=\$export-status/)[A-Za-z0-9_-]{32}|(?<=\$export-file/
 _TOKEN = re.compile(r'(?<="name":"token","valueString":")[A-Za-z0-9_-]{43}')
 _QUERY = re.compile(r'(?<="query":")[A-Za-z0-9+/=]+')  # of AuditEvents: may contain a page token
 _PERIOD = re.compile(r'"period":\{[^}]*\},')  # of AuditEvents
-_CURSOR = re.compile(r'(?<=_cursor=)[^"&\\]+')
+_CURSOR = re.compile(r'(?<=_cursor=)[^"&\\]+|(?<="_cursor","valueString":")[^"]+')
 _NEXT = re.compile(r'"relation":"next","url":"((?:[^"\\\\]|\\\\.)*)"')
 _PLACEHOLDER = re.compile(r"\{(id|next|export|token):(\d+)\}")
 

@@ -91,6 +91,7 @@ class Server(World):
     """A world with an audit trail; reads and searches are recorded as well.  `notifies`: the stages run."""
 
     policy: ChannelPolicy = field(default_factory=lambda: ChannelPolicy(PERMISSIVE))
+    expunges: bool = True
     trail: Any = field(default_factory=MemoryAuditStore)
     numbers: Any = field(default_factory=lambda: count(1))
     socket: Socket = field(default_factory=Socket)

@@ -553,6 +553,10 @@ class Client:
             {"name": "target-patient", "valueReference": self.make.reference("Patient")},
             {"name": "preview", "valueBoolean": self.chance(0.7)},
         ]}  # fmt: skip
+        expunged = {"resourceType": "Parameters", "parameter": [
+            {"name": f"expunge{one}", "valueBoolean": self.chance(0.7)}
+            for one in ("PreviousVersions", "DeletedResources")
+        ]}  # fmt: skip
         job = f"{{export:{self.make.random.randrange(3)}}}"
         labels = {"resourceType": "Parameters", "parameter": [
             {"name": "meta", "valueMeta": {"tag": [{"code": self.pick(("a", "b"))}]}},
@@ -571,6 +575,8 @@ class Client:
             self.request("GET", f"$diff?from={one}&to={self.pick((one, self.of_one()))}"),
             self.request("POST", "Patient/$match", person),
             self.request("GET", f"Observation/$lastn?patient={self.id('Patient')}&max={self.pick('13')}&{observed}"),
+            self.request("POST", f"{self.pick(('', f'{self.kind()}/', f'{one}/', f'{one}/_history/1/'))}$expunge"
+                         f"{self.pick(('', '?limit=1'))}", expunged),
             self.request("POST", f"{self.of_one()}/$validate"),
             self.request("POST", "Patient/$merge", merge),
             self.request("POST", "Patient/$merge", merge),

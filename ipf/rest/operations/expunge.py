@@ -1,7 +1,8 @@
 """POST $expunge: removes versions from the database, of all resources, of a type, of one resource, or one version.
 
 The operation of HAPI FHIR, without `expungeEverything`.  It needs the setting IPF_FHIR_EXPUNGE, and a token with all
-rights on everything of the tenant.  It works in chunks, each a transaction: after a crash, repeat it.
+rights on everything of the tenant.  It works in chunks, each a transaction: after a crash, repeat it.  The answer of a
+call that ends at its limit has a page token; with it, the next call continues behind the last version of this one.
 
 Source: https://smilecdr.com/docs/fhir_repository/deleting_data.html
 """
@@ -19,14 +20,15 @@ from ipf.rest.write.repository import Repository
 from ipf.security.access import Unauthorized, does_all
 from ipf.security.audit import check_immutable
 
-_KNOWN = ("limit", "expungeDeletedResources", "expungePreviousVersions")
+_CURSOR = "_cursor"
+_KNOWN = ("limit", "expungeDeletedResources", "expungePreviousVersions", _CURSOR)
 _CHUNK = 200
 _LIMIT, _MOST = 1000, 10_000
 _SCOPE = "system/*.cruds"
 
 
 async def expunge(request: Request, repository: Repository) -> Answer:
-    """Parameters: `count` of removed versions, `kept` ones by reason, and whether there may be `more`."""
+    """Parameters: `count` of removed versions, `kept` ones by reason, whether there may be `more`, and `_cursor`."""
     store = _store(request, repository)
     arguments = Arguments.of(request, _KNOWN)
     number = arguments.number("limit")
@@ -34,7 +36,7 @@ async def expunge(request: Request, repository: Repository) -> Answer:
     if not 0 < limit <= _MOST:
         raise Problem(Category.VALUE, f"limit must be a number from 1 to {_MOST}", "limit")
     wanted = await _wanted(request, arguments, repository)
-    after: ExpungeCursor | None = ExpungeCursor()
+    after: ExpungeCursor | None = await _after(wanted, arguments, repository)
     count, kept = 0, Counter[str]()
     while after is not None and count < limit:
         step = await store.expunge(wanted, min(_CHUNK, limit - count), after)
@@ -43,7 +45,8 @@ async def expunge(request: Request, repository: Repository) -> Answer:
     if kept["legal-hold"] and wanted.id is not None:
         text = f"{wanted.resource_type}/{wanted.id} concerns a patient under a legal hold (IPF_LEGAL_HOLDS)"
         raise Problem(Category.CONFLICT, text)
-    return Answer(200, dumps(_answer(count, kept, has_more=after is not None)))
+    token = None if after is None else await repository.sealed(_token(wanted, after))
+    return Answer(200, dumps(_answer(count, kept, token)))
 
 
 def _store(request: Request, repository: Repository) -> ExpungeStore:
@@ -85,9 +88,33 @@ async def _wanted(request: Request, arguments: Arguments, repository: Repository
     return ExpungeRequest(request.tenant, resource_type, id, version.version_id, previous=True, deleted=True)
 
 
-def _answer(count: int, kept: Counter[str], *, has_more: bool) -> Json:
+async def _after(wanted: ExpungeRequest, arguments: Arguments, repository: Repository) -> ExpungeCursor:
+    """Where the call begins.  Problem VALUE for a token that is not of such a call."""
+    token = await repository.opened(arguments.text(_CURSOR))
+    if token is None:
+        return ExpungeCursor()
+    call, *place = token.rsplit(" ", 2)
+    if call != _call(wanted):
+        raise Problem(Category.VALUE, "the page token is of another call", _CURSOR)
+    return ExpungeCursor(*map(int, place))
+
+
+def _token(wanted: ExpungeRequest, after: ExpungeCursor) -> str:
+    """Of one length, which would tell how much is stored for other tenants."""
+    return f"{_call(wanted)} {after.rid:019} {after.version_id:010}"
+
+
+def _call(wanted: ExpungeRequest) -> str:
+    """What the calls that continue each other have in common."""
+    return f"$expunge {wanted.resource_type} {wanted.id} {wanted.version_id} {wanted.previous} {wanted.deleted}"
+
+
+def _answer(count: int, kept: Counter[str], token: str | None) -> Json:
+    more: list[Json] = [{"name": "more", "valueBoolean": token is not None}]
+    if token is not None:
+        more.append({"name": _CURSOR, "valueString": token})
     parts = [
         {"name": "kept", "part": [{"name": "reason", "valueCode": reason}, {"name": "count", "valueInteger": number}]}
         for reason, number in sorted(kept.items())
     ]
-    return parameters_of({"name": "count", "valueInteger": count}, {"name": "more", "valueBoolean": has_more}, *parts)
+    return parameters_of({"name": "count", "valueInteger": count}, *more, *parts)

@@ -24,8 +24,9 @@ WHERE {of} AND r.rid >= {rid} AND r.rid <= {until} AND (v.rid, v.version_id) > (
 ORDER BY v.rid, v.version_id LIMIT {limit}"""
 _LOCK = "SELECT rid, version_id, deleted FROM resources WHERE rid = ANY ({rids}) ORDER BY rid FOR UPDATE"
 # The event of a deletion is sent to those who might see the version before it.  A running export reads the versions of
-# its time.  References are indexed without versions.
-_KEPT = """
+# its time.  References are indexed without versions.  The answer of a job has resources, as `rest/write/stamp.py`
+# writes them, and references; the results of a running one (`rest/write/job_results.py`) have types and ids.
+_KEPT = r"""
 WITH c AS (
     SELECT * FROM unnest({rids}, {numbers}::integer[]) AS c(rid, version_id)
 ), pending AS MATERIALIZED (
@@ -42,19 +43,27 @@ SELECT c.rid, c.version_id, CASE
             AND v.last_updated <= j.transaction_time AND NOT EXISTS (SELECT FROM resource_versions n
                 WHERE n.rid = c.rid AND n.version_id > c.version_id AND n.last_updated <= j.transaction_time))
         THEN 'export'
-    WHEN EXISTS (SELECT FROM jobs j WHERE j.partition_id = {partition} AND (
-            strpos(j.state, r.id) > 0 OR strpos(j.answer, r.id) > 0 OR EXISTS (SELECT FROM job_results o
-                WHERE o.partition_id = j.partition_id AND o.job_id = j.id AND strpos(o.result, r.id) > 0)))
+    WHEN EXISTS (SELECT FROM jobs j WHERE j.partition_id = {partition} AND (strpos(j.answer, n.stamped) > 0
+            OR (strpos(j.answer, n.reference) > 0 AND j.answer ~ n.whole)
+            OR (j.status = 'running' AND EXISTS (SELECT FROM job_results o
+                WHERE o.partition_id = j.partition_id AND o.job_id = j.id AND strpos(o.result, n.listed) > 0))))
         THEN 'job'
     WHEN EXISTS (SELECT FROM index_text t JOIN resources o ON o.rid = t.rid
             JOIN resource_versions b ON b.rid = o.rid AND b.version_id = o.version_id
-            WHERE t.partition_id = {partition} AND t.val = r.resource_type || '/' || r.id
+            WHERE t.partition_id = {partition} AND t.val = n.reference
             AND t.param = ANY (ARRAY(SELECT id FROM search_parameters WHERE resource_type = 'Provenance'))
-            AND strpos(b.body, r.resource_type || '/' || r.id || '/_history/' || c.version_id || '"') > 0)
+            AND b.body ~ (n.of_version || c.version_id || '"'))
         THEN 'provenance'
     WHEN c.version_id = r.version_id AND r.resource_type = ANY ({definitions}) THEN 'definition'
 END
-FROM c JOIN resources r ON r.rid = c.rid JOIN resource_versions v ON v.rid = c.rid AND v.version_id = c.version_id"""
+FROM c JOIN resources r ON r.rid = c.rid JOIN resource_versions v ON v.rid = c.rid AND v.version_id = c.version_id
+CROSS JOIN LATERAL (SELECT r.resource_type || '/' || r.id, replace(r.id, '.', '\.')) AS i(reference, id)
+CROSS JOIN LATERAL (SELECT i.reference,
+    '"resourceType":"' || r.resource_type || '","id":"' || r.id || '"',
+    '"' || r.resource_type || '","' || r.id || '",',
+    '[^A-Za-z]' || r.resource_type || '/' || i.id || '[^A-Za-z0-9.-]',
+    '[^A-Za-z]' || r.resource_type || '/' || i.id || '/_history/'
+) AS n(reference, stamped, listed, whole, of_version)"""
 _REMOVE = """DELETE FROM resource_versions v USING unnest({rids}, {numbers}::integer[]) AS c(rid, version_id)
 WHERE v.rid = c.rid AND v.version_id = c.version_id RETURNING 1"""
 _REMOVE_LAST = """DELETE FROM resource_versions v WHERE v.rid = ANY ({rids}) AND NOT EXISTS (

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ipf.fhir.model.json import loads
-from ipf.ports import Answer, Caller, Json
+from ipf.ports import OPEN, Answer, Caller, Json
+from ipf.ports.audit import Audit
 from ipf.ports.expunge import ExpungeCursor, ExpungeRequest
+from ipf.rest.background import KINDS, job_runner
+from ipf.rest.jobs.jobs import request_of
 from ipf.rest.operations import expunge as operation
+from ipf.rest.operations.subscription_status import set_status
+from ipf.security.access import install
+from ipf.security.privacy.labels import LabelRules
+from ipf.security.privacy.policy import Privacy
+from ipf.security.privacy.register import ConsentRegister
+from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.erasure import expunge as sql
+from ipf.store.resources.consents import PostgresConsents
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
+from tests.fakes.audit import MemoryAuditStore
+from tests.fakes.consents import MemoryConsents
+from tests.rest.audit.test_audit import Trail
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.write.test_subscription import subscription
 
 PREVIOUS, DELETED = "expungePreviousVersions", "expungeDeletedResources"
 
@@ -31,6 +46,7 @@ def observation(subject: str, **more: Any) -> Json:
 
 class ExpungeSuite(Suite):
     world: World
+    cursor: str
 
     async def put(self, id_: str, versions: int, *, deleted: bool = False, tenant: str = "default") -> None:
         """A Patient with versions that name their number, and its deletion."""
@@ -47,9 +63,11 @@ class ExpungeSuite(Suite):
         """`count`, `more` and what was kept."""
         answer = await self.world.send("POST", f"{url}$expunge", parameters(*names, **values))
         self.assertEqual(answer.status, 200, answer.body)
-        count, more, *kept = loads(answer.body)["parameter"]
+        count, more, *rest = loads(answer.body)["parameter"]
+        self.assertEqual(more["valueBoolean"], [one["name"] for one in rest][:1] == ["_cursor"])
+        self.cursor = rest[0]["valueString"] if more["valueBoolean"] else ""
         return count["valueInteger"], more["valueBoolean"], {
-            one["part"][0]["valueCode"]: one["part"][1]["valueInteger"] for one in kept
+            one["part"][0]["valueCode"]: one["part"][1]["valueInteger"] for one in rest if one["name"] == "kept"
         }  # fmt: skip
 
     async def numbers(self, id_: str) -> list[int]:
@@ -98,6 +116,24 @@ class ExpungeSuite(Suite):
         self.assertEqual(await self.numbers("a"), [4])
         self.assertEqual((await self.expunge("", PREVIOUS, DELETED, limit=5))[0], 2)
         self.assertEqual((await self.world.send("GET", "Patient/b")).status, 404)
+
+    async def test_it_continues(self) -> None:
+        """Behind the last version of the call before; only the same call does."""
+        self.world.expunges = True
+        self.patch(operation, "_CHUNK", 1)
+        for id_ in "abc":
+            await self.put(id_, 3)
+        self.assertEqual(await self.expunge("Patient/", PREVIOUS, limit=3), (3, True, {}))
+        cursor = self.cursor
+        await self.put("a", 2)  # behind the place that was reached
+        answer = await self.world.send("POST", f"Patient/$expunge?_cursor={cursor}", parameters(PREVIOUS))
+        self.assertEqual(loads(answer.body)["parameter"][0]["valueInteger"], 3, answer.body)
+        self.assertEqual([len(await self.numbers(id_)) for id_ in "abc"], [3, 1, 1])
+        for url, sent in (("", cursor), ("Patient/a/", cursor), ("Patient/", cursor + "x"), ("Patient/", "MQ")):
+            answer = await self.world.send("POST", f"{url}$expunge?_cursor={sent}", parameters(PREVIOUS))
+            self.assertEqual((answer.status, issues(answer)[0][2]), (400, "_cursor"), (url, sent))
+        answer = await self.world.send("POST", f"Patient/$expunge?_cursor={cursor}", parameters(DELETED))
+        self.assertEqual(answer.status, 400)
 
     async def test_one_version(self) -> None:
         """Never the current one; a deletion only when nothing else is left."""
@@ -181,6 +217,145 @@ class ExpungeSuite(Suite):
         self.world.caller = Caller("ada", "app", ("system/*.cruds",))
         self.assertEqual((await self.expunge("Patient/a/", PREVIOUS))[0], 1)
 
+    async def test_running_export(self) -> None:
+        """The version that was current when the export began stays until the export is done."""
+        self.world.expunges = True
+        self.world.export_hours = 1_000_000.0
+        await self.put("a", 2)
+        export = await self.world.send("GET", "Patient/$export", prefer="respond-async")
+        self.assertEqual(export.status, 202, export.body)
+        self.world.pass_time()
+        await self.put("a", 1)
+        await self.put("b", 2, deleted=True)
+        self.assertEqual(await self.expunge("Patient/", PREVIOUS, DELETED), (4, False, {"export": 1}))
+        self.assertEqual(await self.numbers("a"), [2, 3])
+        path = dict(export.headers)["Content-Location"].partition("/fhir/")[2]
+        self.assertEqual((await self.world.send("DELETE", path)).status, 202)
+        self.assertEqual(await self.expunge("", PREVIOUS), (1, False, {}))
+
+    async def test_undelivered_events(self) -> None:
+        """The version of an event, and the one before, which decides who learns of a deletion."""
+        self.world.expunges = True
+        answer = await self.world.send("PUT", "Subscription/s", {**subscription("Patient?"), "id": "s"})
+        self.assertEqual(answer.status, 201, answer.body)
+        await set_status("default", "s", "active", None, self.world.store, self.world.matcher, lambda: self.world.now)
+        await self.put("a", 3, deleted=True)
+        kept = {"event": 3, "versions": 1}  # criteria are not told of deletions
+        self.assertEqual(await self.expunge("Patient/", PREVIOUS, DELETED), (0, False, kept))
+        await self.world.send("DELETE", "Subscription/s")
+        self.assertEqual(await self.expunge("Patient/", PREVIOUS, DELETED), (4, False, {}))
+
+    async def test_jobs(self) -> None:
+        """What the answer of a job has, or refers to; neither another id, of which it is a part, nor another type."""
+        self.world.expunges = True
+        self.world.export_hours = 1_000_000.0  # the database has another clock than the world
+        for id_ in ("a", "aa", "a.1", "a-1", "b", "axb", "code"):
+            await self.put(id_, 1)
+        await self.world.send("PUT", "Observation/b", {**observation("a.b"), "id": "b"})
+        asked = await self.world.send("GET", "?_type=Patient,Observation&_id=a-1,b", prefer="respond-async")
+        self.assertEqual(asked.status, 202)
+        while await job_runner(self.world.repository).step():
+            pass
+        await self.put("a.b", 1)
+        for id_ in ("a", "aa", "a.1", "a-1", "b", "axb", "a.b", "code"):
+            await self.world.send("DELETE", f"Patient/{id_}")
+        self.assertEqual((await self.expunge("", DELETED))[2], {"job": 6})
+        self.assertEqual([id_ for id_ in ("a", "aa", "a.1", "a-1", "b", "axb", "a.b", "code")
+                          if await self.numbers(id_)], ["a-1", "b", "a.b"])  # fmt: skip
+        await self.world.send("DELETE", dict(asked.headers)["Content-Location"].partition("/fhir/")[2])
+        self.assertEqual(await self.expunge("", DELETED), (6, False, {}))
+
+    async def test_results_of_a_running_job(self) -> None:
+        """They name what was written, until the job is done."""
+        self.world.expunges = True
+        self.world.export_hours = 1_000_000.0
+        entries = [{"request": {"method": "PUT", "url": f"Patient/{id_}"}, "resource": patient(id_, id=id_)}
+                   for id_ in ("a", "b")]  # fmt: skip
+        bundle = {"resourceType": "Bundle", "type": "batch", "entry": entries}
+        await self.world.send("POST", "", bundle, prefer="respond-async")
+        job = await self.world.jobs.lease(60)
+        assert job is not None
+        await KINDS[job.kind](job, request_of(job), self.world.repository)  # killed before it writes its answer
+        await self.put("aa", 1)
+        for id_ in ("a", "b", "aa"):
+            await self.world.send("DELETE", f"Patient/{id_}")
+        self.assertEqual(await self.expunge("", DELETED), (2, False, {"job": 4}))
+        await self.world.jobs.write(replace(job, status="done", answer=b"{}"))
+        self.assertEqual(await self.expunge("", DELETED), (4, False, {}))
+
+    async def test_in_bundles(self) -> None:
+        """Alone in a batch; a transaction, which cannot undo it, is refused before it writes."""
+        self.world.expunges = True
+        await self.put("a", 3)
+        entry = {"request": {"method": "POST", "url": "Patient/a/$expunge"}, "resource": parameters(PREVIOUS)}
+        write = {"request": {"method": "POST", "url": "Patient"}, "resource": patient("new")}
+        bundle: Json = {"resourceType": "Bundle", "type": "transaction", "entry": [write, entry]}
+        answer = await self.world.send("POST", "", bundle)
+        self.assertEqual((answer.status, issues(answer)[0][2]), (400, "Bundle.entry[1].request.url"))
+        self.assertEqual(await self.numbers("a"), [1, 2, 3])
+        self.world.caller = Caller("ada", "app", ("system/*.cruds", "system/*.write"))
+        bundle |= {"type": "batch"}
+        found = loads((await self.world.send("POST", "", bundle)).body)["entry"][1]
+        self.assertEqual((found["response"]["status"], await self.numbers("a")), ("200 OK", [3]))
+        self.world.caller = Caller("ada", "app", ("system/*.crus",))
+        found = loads((await self.world.send("POST", "", bundle)).body)["entry"][1]
+        self.assertEqual(found["response"]["status"], "401 Unauthorized")
+
+    async def test_whom_labels_or_consents_limit(self) -> None:
+        """They remove nothing, since they may not see everything; not even alone in a batch."""
+        self.world.expunges = True
+        await self.put("a", 2)
+        database = self.world.database
+        source = MemoryConsents(self.world.store) if database is None else PostgresConsents(database)
+        consents = ConsentRegister(source, lambda: self.world.now)
+        entry = {"request": {"method": "POST", "url": "Patient/$expunge"}, "resource": parameters(PREVIOUS)}
+        batch = {"resourceType": "Bundle", "type": "batch", "entry": [entry]}
+        rights = ("system/*.cruds",)
+        self.addCleanup(install, None)
+        for privacy in (Privacy(LabelRules.of(["R"])), Privacy(None, consents, trusted_clients=frozenset({"feed"}))):
+            install(privacy)
+            self.world.caller = Caller("ada", "app", rights)
+            for url in ("", "Patient/", "Patient/a/", "Patient/none/", "Patient/a/_history/1/"):
+                answer = await self.refused(url, PREVIOUS)
+                self.assertEqual((answer.status, issues(answer)[0][0]), (401, "login"), url)
+            found = loads((await self.world.send("POST", "", batch)).body)["entry"][0]
+            self.assertEqual(found["response"]["status"], "401 Unauthorized")
+            self.world.caller = OPEN
+            self.assertEqual(await self.numbers("a"), [1, 2])
+        for caller in (Caller("ada", "app", (*rights, "btg")), Caller("ada", "feed", rights)):
+            self.world.caller = caller
+            status = 200 if caller.client == "feed" else 401
+            self.assertEqual((await self.refused("Patient/a/", PREVIOUS)).status, status)
+
+    async def test_audit(self) -> None:
+        """A record of each call, also of one that is refused: what it asked for, and of whom."""
+        self.world.expunges = True
+        await self.put("a", 2)
+        await self.world.send("PUT", "Observation/o-a", observation("a"))
+        database = self.world.database
+        trail = Trail(self.world, MemoryAuditStore() if database is None else PostgresAuditStore(database))
+        nobody = Caller("bob", "app", ("system/*.rs",))
+        for url, caller, status in (
+            ("Patient/a/", OPEN, 200), ("Observation/o-a/", OPEN, 200), ("Patient/a/_history/2/", OPEN, 409),
+            ("", OPEN, 200), ("Patient/", nobody, 401),
+        ):  # fmt: skip
+            answer = await trail.send("POST", f"{url}$expunge", parameters(PREVIOUS), caller)
+            self.assertEqual(answer.status, status, answer.body)
+        asked = f"$expunge?{PREVIOUS}=true"
+        self.assertEqual([_shown(one) for one in trail.noted], [
+            ("operation", 200, f"Patient/a/{asked}", ("Patient/a",), ()),
+            ("operation", 200, f"Observation/o-a/{asked}", ("Observation/o-a",), ()),
+            ("operation", 409, f"Patient/a/_history/2/{asked}", ("Patient/a",), ()),
+            ("operation", 200, asked, (), ()),
+            ("operation", 401, f"Patient/{asked}", (), ()),
+        ])  # fmt: skip
+
+
+def _shown(one: Audit) -> tuple[str, int, str, tuple[str, ...], tuple[str, ...]]:
+    """Interaction, status, target, entities and further patients of a record."""
+    context = one.context
+    return context.interaction, context.status, one.request_target, tuple(one.entities), tuple(one.patients)
+
 
 class MemoryExpungeTests(ExpungeSuite, OnMemory):
     pass
@@ -197,43 +372,21 @@ class PostgresExpungeTests(ExpungeSuite, OnPostgres):
         self.world = World(PostgresFhirStore(self.database), database=self.database)
         await self.test_provenance()
 
-    async def kept(self, *statements: str) -> dict[str, int]:
-        """What is kept of a Patient of three versions and its deletion, when these rows are there."""
+    async def test_delivered_events(self) -> None:
+        """Once all subscribers have them, nothing is kept for them."""
         self.world.expunges = True
         await self.put("a", 3, deleted=True)
-        for statement in statements:
-            await self.database.many(statement)
-        return (await self.expunge("", PREVIOUS, DELETED))[2]
-
-    async def test_undelivered_events(self) -> None:
-        """The version of the event, and the one before, which decides who learns of a deletion."""
-        kept = await self.kept(
+        await self.database.many(
             "INSERT INTO subscription_states (rid, partition_id, id, status, last_event_number)"
-            " VALUES (-1, 1, 's', 'active', 1)",
-            "INSERT INTO subscription_events SELECT -1, 1, rid, 4, now(), gen_random_uuid() FROM resources",
+            " VALUES (-1, 1, 's', 'active', 1)"
         )
-        self.assertEqual(kept, {"event": 2})
+        await self.database.many(
+            "INSERT INTO subscription_events SELECT -1, 1, rid, 4, now(), gen_random_uuid() FROM resources"
+        )
+        self.assertEqual(await self.expunge("", PREVIOUS, DELETED), (2, False, {"event": 2}))
         self.assertEqual(await self.numbers("a"), [3, 4])
         await self.database.many("UPDATE subscription_states SET delivered_number = 1")
         self.assertEqual(await self.expunge("", DELETED), (2, False, {}))
-
-    async def test_running_export(self) -> None:
-        """The version that was current when the export began."""
-        kept = await self.kept(
-            "INSERT INTO export_jobs (partition_id, id, request_url, level, types, transaction_time, expires_at)"
-            " SELECT 1, 'e', '', 'system', 'Patient', last_updated, now() + interval '1 day'"
-            " FROM resource_versions WHERE version_id = 2"
-        )
-        self.assertEqual(kept, {"export": 1, "versions": 1})
-        self.assertEqual(await self.numbers("a"), [2, 4])
-
-    async def test_jobs(self) -> None:
-        """A resource in the answer of a job."""
-        kept = await self.kept(
-            "INSERT INTO jobs (partition_id, id, kind, asked, answer, expires_at)"
-            """ VALUES (1, 'j', 'request', '{}', '{"id":"a"}', now() + interval '1 day')"""
-        )
-        self.assertEqual(kept, {"job": 4})
 
     async def test_interrupted(self) -> None:
         """What a killed call leaves, the next one removes; a resource that was created again meanwhile stays."""
