@@ -59,7 +59,7 @@ class Step:
 class Scenario:
     """A client and what happens.  `integrity`: the servers check references; `notifies`: they send notifications.
 
-    `limit`: of included resources.
+    `limit`: of included resources.  `deletes_many`: conditional deletes delete all matches.
     """
 
     caller: Caller
@@ -67,11 +67,13 @@ class Scenario:
     integrity: bool = False
     notifies: bool = True
     limit: int = 1000
+    deletes_many: bool = False
 
     def text(self) -> str:
         """The scenario as Python."""
         lines = [f"    {step!r}," for step in self.steps]
         options = f"integrity={self.integrity}, notifies={self.notifies}, limit={self.limit}"
+        options += f", deletes_many={self.deletes_many}"
         return "\n".join([f"Scenario({self.caller!r}, {options}, steps=(", *lines, "))"])
 
 
@@ -168,6 +170,7 @@ async def _perform(step: Step, scenario: Scenario, world: Server, memory: Memory
     ids._random[:] = _digits(step.at)
     world.now = START + timedelta(seconds=step.at)
     world.notifies, world.max_page_size = scenario.notifies, scenario.limit
+    world.deletes_many = scenario.deletes_many
     world.caller = memory.caller if step.is_client else OPEN
     world.integrity = scenario.integrity and step.is_client  # else a hidden reference would change what others store
     method, url = step.method, memory.fill(step.url)

@@ -165,7 +165,7 @@ class Maker:
                 step = ask.subscribe() if self.notifies and at < 32 and not self.only_reads else step
                 self.steps.append(replace(step, at=at, is_client=True))
         limit = self.pick((1, 2, 1000, 1000))
-        return Scenario(self.caller, tuple(self.steps), self.chance(0.4), self.notifies, limit)
+        return Scenario(self.caller, tuple(self.steps), self.chance(0.4), self.notifies, limit, self.chance(0.4))
 
 
 def _coding(system: str, *codes: str) -> Callable[[Maker], Json]:

@@ -4,12 +4,14 @@ Up to BATCH matches are deleted in one transaction, before the answer.  More, or
 deleted by a job: batch after batch, each a transaction.  A crash loses nothing and deletes nothing twice, since each
 step searches again.  The job deletes what was stored when it was asked for: what is written later stays.
 
+As an entry of a Bundle, such a delete deletes up to BATCH matches in the transaction of the entry, or is refused.
+
 Source: https://hl7.org/fhir/R4/http.html#3.1.0.7.1
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,7 +31,7 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 DELETE_MANY = "delete"
 BATCH = 1000
 OLDEST_FIRST = (Sort("_lastUpdated", "last_updated"),)
-_ATTEMPTS = 16
+ATTEMPTS = 16
 
 
 async def delete_many(request: Request, repository: Repository) -> Answer:
@@ -63,7 +65,7 @@ async def _delete_batch(
     others were written meanwhile, the search is repeated.
     """
     query = _query(request)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         page = await repository.store.search(request.tenant, query)
         found = [one for one in page.matches if until is None or one.last_updated <= until]
         if until is None and len(found) > BATCH:
@@ -73,13 +75,39 @@ async def _delete_batch(
         except Problem as problem:
             if problem.category is not Category.PRECONDITION:
                 raise
-    raise Problem(Category.CONFLICT, "others kept changing the resources that match")
+    raise kept_changing()
+
+
+def kept_changing() -> Problem:
+    """What is answered when no attempt deleted the versions that it had found."""
+    return Problem(Category.CONFLICT, "others kept changing the resources that match")
+
+
+async def deletions(entries: Mapping[int, Entry], request: Request, repository: Repository) -> dict[int, list[Entry]]:
+    """The deletions of all matches of conditional deletes in a Bundle, each in the version that matches now.
+
+    Problem COSTLY, with the place of the entry, when they are more than BATCH together.
+    """
+    found: dict[int, list[Entry]] = {}
+    left = BATCH
+    for number, entry in entries.items():
+        page = await repository.store.search(request.tenant, _query_of(entry, request))
+        left -= len(page.matches)
+        if left < 0:
+            text = f"the conditional deletes of a transaction delete at most {BATCH} resources; send it alone for more"
+            raise Problem(Category.COSTLY, text, f"{entry.place}.request.url")
+        found[number] = [replace(entry, id=one.id, condition=None, if_match=one.version_id) for one in page.matches]
+    return found
 
 
 def _query(request: Request) -> Query:
-    """The search within the limits of the caller, oldest first.  Problem NOT_SUPPORTED for a chain."""
+    """The search of a request; see `_query_of`."""
     (resource_type,) = request.path
-    entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query))
+    return _query_of(Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query)), request)
+
+
+def _query_of(entry: Entry, request: Request) -> Query:
+    """The search within the limits of the caller, oldest first.  Problem NOT_SUPPORTED for a chain."""
     prepared = prepare(unit_for(request, entry))
     query = prepared.unit.entries[0].condition
     if prepared.problem is not None or query is None:

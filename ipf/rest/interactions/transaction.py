@@ -3,15 +3,19 @@
 A transaction becomes one unit, stored completely or not at all.  Its reads, searches and operations run after its
 writes and before the commit, so that nothing is stored when one fails.  Each write of a batch becomes a unit of its
 own; a few hundred share one commit.  The reads of a batch run after the writes.
+
+Where a conditional delete deletes all matches (`delete_many.py`), it becomes one deletion for each before the commit,
+and they are searched again when others changed them meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.bundle import ResponseEntry, etag, response
@@ -22,6 +26,7 @@ from ipf.rest.http.exchange import applied, location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
 from ipf.rest.interactions.bundle_entries import check_only_reads, entries_of, entry_of, is_read, located, request_for
+from ipf.rest.interactions.delete_many import ATTEMPTS, deletions, kept_changing
 from ipf.rest.interactions.patch import patch_of
 from ipf.rest.interactions.write_response import FORMS, describe
 from ipf.rest.write.commit import Reads, commit
@@ -35,14 +40,18 @@ from ipf.rest.write.large_bundle import (
 )
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
-from ipf.rest.write.unit import Entry, EntryResult, Method, Unit, unit_for
+from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
 from ipf.security.audit import check_immutable
 
+T = TypeVar("T")
 Perform = Callable[[Request, Repository], Awaitable[Answer]]
+Ends = Sequence[EntryResult]
+"""The results of one entry: one, or those of all deletions of a conditional delete."""
 
 __all__ = ["entries_of", "transaction"]
 
 _ORDER = (Method.DELETE, Method.CREATE, Method.UPDATE, Method.PATCH)
+_DELETED = EntryResult(204, Outcome.DELETED, None)
 _BATCH_SIZE = 200  # entries of a batch in one database transaction
 
 
@@ -106,6 +115,7 @@ class _BundleWork:
     repository: Repository
     is_transaction: bool
     writes: dict[int, Entry] = field(default_factory=dict)
+    deletes: dict[int, Entry] = field(default_factory=dict)  # conditional ones, of all matches
     reads: dict[int, Request] = field(default_factory=dict)
     responses: dict[int, ResponseEntry] = field(default_factory=dict)
     about: list[Version] = field(default_factory=list)
@@ -123,36 +133,37 @@ class _BundleWork:
                     entry = _entry_of(item, place, self.request.base_url, self.repository)
                     check_entry(self.request.caller, entry)
                     check_immutable(entry.resource_type, entry.method)
-                    self.writes[number] = entry
+                    is_many = entry.method is Method.DELETE and entry.condition is not None and entry.if_match is None
+                    (self.deletes if is_many and self.repository.deletes_many else self.writes)[number] = entry
             except Problem as problem:
                 self._fail(number, problem)
         if self.is_transaction:
             _check_unique_full_urls(self.writes.values())
 
-    async def write(self, perform: Perform) -> list[tuple[int, EntryResult | Problem]]:
+    async def write(self, perform: Perform) -> list[tuple[int, Ends | Problem]]:
         """Store the writes, as one unit or one unit each; their results by entry number.
 
         Of a transaction, the reads run by `perform` too.
         """
-        if not self.writes:
+        if not self.writes and not self.deletes:
             if self.is_transaction:
                 await self.read_all(perform, self.repository)
             return []
         done = await self._done()
         if self.is_transaction:
-            ends = await self._store_all(perform) if 0 not in done else done[0]
-            if 0 in done:
-                await self.read_all(perform, self.repository)
-            return list(zip(self.writes, ends, strict=True))
+            if 0 not in done:
+                return await self._store_all(perform)
+            await self.read_all(perform, self.repository)
+            return self._by_entry(done[0], None)
         numbers = sorted(
             (number for number in self.writes if number not in done),
             key=lambda number: (_ORDER.index(self.writes[number].method), number),
         )
+        results: list[tuple[int, Ends | Problem]] = [*done.items()]
+        results += [(number, await self._delete_all(number)) for number in self.deletes if number not in done]
         units = [unit_for(self.request, self.writes[number], part=self._part(number)) for number in numbers]
         parts = [units[start : start + _BATCH_SIZE] for start in range(0, len(units), _BATCH_SIZE)]
-        results = [end for part in parts for end in await self._store(part)]
-        before = [(number, ends[0]) for number, ends in done.items()]
-        return [*before, *zip(numbers, results, strict=True)]
+        return [*results, *zip(numbers, [end for part in parts for end in await self._store(part)], strict=True)]
 
     async def _done(self) -> dict[int, Sequence[EntryResult]]:
         """What the job has written before a crash, by part."""
@@ -165,29 +176,75 @@ class _BundleWork:
     def _part(self, number: int) -> tuple[str, int] | None:
         return (self.request.job, number) if self.request.job else None
 
-    async def _store_all(self, perform: Perform) -> Sequence[EntryResult]:
+    async def _store_all(self, perform: Perform) -> list[tuple[int, Ends | Problem]]:
         """Store all writes as one unit, with the reads."""
-        unit = unit_for(self.request, *self.writes.values(), distinct=True, part=self._part(0))
-        is_large = len(self.request.body) >= LARGE_BODY or self._has_patch or unit.part is not None
-        reads = self._reads_within(perform)
-        return (await self.repository.commit_one(unit, is_large=is_large, reads=reads)).entries
 
-    def add_responses(self, results: Iterable[tuple[int, EntryResult | Problem]]) -> None:
+        async def store(deleted: Mapping[int, list[Entry]]) -> list[tuple[int, Ends | Problem]]:
+            entries = [*self.writes.values(), *chain.from_iterable(deleted.values())]
+            unit = unit_for(self.request, *entries, distinct=True, part=self._part(0))
+            is_large = len(self.request.body) >= LARGE_BODY or self._has_patch or unit.part is not None
+            result = await self.repository.commit_one(unit, is_large=is_large, reads=self._reads_within(perform))
+            return self._by_entry(result.entries, deleted)
+
+        return await self._with_deletions(self.deletes, store)
+
+    async def _delete_all(self, number: int) -> Ends | Problem:
+        """Delete all matches of an entry of a batch in one transaction."""
+
+        async def store(deleted: Mapping[int, list[Entry]]) -> Ends:
+            unit = unit_for(self.request, *deleted[number], part=self._part(number))
+            return (await self.repository.commit_one(unit)).entries if unit.entries else ()
+
+        try:
+            return await self._with_deletions({number: self.deletes[number]}, store)
+        except StoreUnreachable:
+            raise
+        except Problem as problem:
+            return problem
+
+    async def _with_deletions(
+        self, entries: Mapping[int, Entry], store: Callable[[Mapping[int, list[Entry]]], Awaitable[T]]
+    ) -> T:
+        """What `store` makes of the deletions; it is called again with others when one was changed meanwhile."""
+        places = {entry.place for entry in entries.values()}
+        for _ in range(ATTEMPTS):
+            try:
+                return await store(await deletions(entries, self.request, self.repository))
+            except Problem as problem:
+                if problem.category is not Category.PRECONDITION or problem.place not in places:
+                    raise
+        raise kept_changing()
+
+    def _by_entry(
+        self, ends: Sequence[EntryResult], deleted: Mapping[int, list[Entry]] | None
+    ) -> list[tuple[int, Ends | Problem]]:
+        """The results of a transaction by entry number.  `deleted` None: which entry deleted what is not known."""
+        found: list[tuple[int, Ends | Problem]] = [
+            (number, [end]) for number, end in zip(self.writes, ends[: len(self.writes)], strict=True)
+        ]
+        rest = iter(ends[len(found) :])
+        for number in self.deletes:
+            known = deleted is not None or len(self.deletes) == 1
+            many = list(rest if deleted is None else islice(rest, len(deleted[number])))
+            found.append((number, many if known else [_DELETED]))
+        return found
+
+    def add_responses(self, results: Iterable[tuple[int, Ends | Problem]]) -> None:
         """Add the responses of the writes."""
-        for number, end in results:
-            if isinstance(end, Problem):
-                self._fail(number, end)
-            else:
-                self.responses[number] = self._write_response(end)
-                if end.version is not None:
-                    self.about.append(end.version)
+        for number, ends in results:
+            if isinstance(ends, Problem):
+                self._fail(number, ends)
+                continue
+            one = len(ends) == 1
+            self.responses[number] = self._write_response(ends[0]) if one else self._many_response(len(ends))
+            self.about += [end.version for end in ends if end.version is not None]
 
     @property
     def _has_patch(self) -> bool:
         """Whether it applies a patch, which may cost much in few bytes."""
         return any(one.method is Method.PATCH for one in self.writes.values())
 
-    async def _store(self, units: Sequence[Unit]) -> list[EntryResult | Problem]:
+    async def _store(self, units: Sequence[Unit]) -> list[Ends | Problem]:
         """Store units of one entry each in one database transaction."""
         if self.repository.integrity is not None:
             return [await self._store_checked(unit) for unit in units]
@@ -200,12 +257,12 @@ class _BundleWork:
             run_in_thread=repository.run_in_thread,
             is_large=self._has_patch,
         )
-        return [result if isinstance(result, Problem) else result.entries[0] for result in results]
+        return [result if isinstance(result, Problem) else result.entries for result in results]
 
-    async def _store_checked(self, unit: Unit) -> EntryResult | Problem:
+    async def _store_checked(self, unit: Unit) -> Ends | Problem:
         """Store one entry in its own transaction, so that the integrity check sees earlier entries."""
         try:
-            return (await self.repository.commit_one(unit)).entries[0]
+            return (await self.repository.commit_one(unit)).entries
         except StoreUnreachable:
             raise
         except Problem as problem:
@@ -264,8 +321,13 @@ class _BundleWork:
         """The path of an entry; "" when it could not be read."""
         if number in self.reads:
             return "/".join(self.reads[number].path)
-        entry = self.writes.get(number)
+        entry = self.writes.get(number) or self.deletes.get(number)
         return "" if entry is None else entry.resource_type if entry.id is None else f"{entry.resource_type}/{entry.id}"
+
+    def _many_response(self, count: int) -> ResponseEntry:
+        """Of a conditional delete of several resources, or of none."""
+        is_reported = preference(self.request, "return") == "OperationOutcome"
+        return ResponseEntry(_status(204), outcome=dumps(success(f"{count} resources deleted")) if is_reported else b"")
 
     def _write_response(self, result: EntryResult) -> ResponseEntry:
         version, form = result.version, preference(self.request, "return")
