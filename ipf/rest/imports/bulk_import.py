@@ -2,16 +2,20 @@
 
 A step reads one input and stores its lines in transactions of 200.  Each line is a part of the job whose result is
 stored with it, so that a job that is continued after a crash stores no line twice.  A line that is refused is reported
-with its number and its reason, and the others are stored.
+with its number and its reason, and the others are stored.  An input may be gzipped; it is unpacked while it is read.
 
 Source: https://github.com/smart-on-fhir/bulk-import/blob/master/import-manifest.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import gzip
+import zlib
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
+from itertools import islice
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.model.bundle import instant
@@ -33,6 +37,9 @@ from ipf.security.audit import check_immutable
 
 IMPORT = "import"
 _BATCH = 200  # lines in one transaction
+_BATCH_BYTES = 16 * 1024 * 1024  # of the lines of a transaction; at least one line is in it
+_LONGEST_LINE = 16 * 1024 * 1024  # of a gzipped input, unpacked
+_GZIP = b"\x1f\x8b"  # no JSON begins so
 _MAX_LINES = 4_000_000  # of one input; the number of a part has room for 500 inputs
 _MAX_ERRORS = 10_000  # lines of one input that are reported one by one
 _ATTEMPTS = 3  # to read an input
@@ -83,9 +90,11 @@ async def _content(one: Input, request: Request, repository: Repository) -> byte
 
 @dataclass(slots=True)
 class _Lines:
-    """What became of the lines of an input."""
+    """What became of the lines of an input.  `read`: how many were read; `has_more`: there may be others."""
 
     input: Input
+    read: int = 0
+    has_more: bool = True
     stored: int = 0
     failed: int = 0
     errors: list[bytes] = field(default_factory=list)
@@ -111,16 +120,13 @@ def _at(problem: Problem, number: int) -> Problem:
 
 async def _store(job: Job, number: int, one: Input, content: bytes, request: Request, repository: Repository) -> _Lines:
     """Store the lines of one input.  Problem CONFLICT when another worker has the job, or it was removed."""
-    jobs, lines = jobs_of(repository), content.split(b"\n")
-    done = _Lines(one)
-    if len(lines) > _MAX_LINES:
-        done.refuse(Problem(Category.TOO_LARGE, f"an input has at most {_MAX_LINES} lines"), None)
-        return done
-    base = number * _MAX_LINES
-    for start in range(0, len(lines), _BATCH):
-        before = await jobs.results(job.tenant, job.id, base + start, base + start + _BATCH - 1)
+    jobs, lines = jobs_of(repository), lines_of(content)
+    done, base = _Lines(one), number * _MAX_LINES
+    while done.has_more:
+        first = base + done.read
+        before = await jobs.results(job.tenant, job.id, first, first + _BATCH - 1)
         units: list[Unit] = await repository.run_in_thread(
-            partial(_units, job, lines, start, base, before, done, request, repository)
+            partial(_units, job, lines, base, before, done, request, repository)
         )
         for unit, problem in await _commit(units, repository):
             if problem is None:
@@ -134,14 +140,46 @@ async def _store(job: Job, number: int, one: Input, content: bytes, request: Req
     return done
 
 
+def lines_of(content: bytes) -> Iterator[bytes]:
+    """The lines of an input.  Problem VALUE for gzip that cannot be unpacked, TOO_LARGE for a line of it."""
+    if not content.startswith(_GZIP):
+        yield from BytesIO(content)
+        return
+    with gzip.open(BytesIO(content)) as unpacked:
+        try:
+            while line := unpacked.readline(_LONGEST_LINE + 1):
+                if len(line) > _LONGEST_LINE:
+                    text = f"a line of a gzipped input has at most {_LONGEST_LINE} bytes; those after it were not read"
+                    raise Problem(Category.TOO_LARGE, text)
+                yield line
+        except (OSError, EOFError, zlib.error) as broken:
+            raise Problem(Category.VALUE, "the input is no complete gzip; the lines before were read") from broken
+
+
+def _batch(lines: Iterator[bytes], done: _Lines) -> Iterator[tuple[int, bytes]]:
+    """The next lines with their numbers, from 0.  An input that cannot be read further is refused."""
+    size = 0
+    try:
+        for line in islice(lines, _BATCH):
+            if done.read == _MAX_LINES:
+                raise Problem(Category.TOO_LARGE, f"an input has at most {_MAX_LINES} lines; the others were not read")
+            done.read += 1
+            yield done.read - 1, line.strip()
+            size += len(line)
+            if size >= _BATCH_BYTES:
+                return
+    except Problem as problem:
+        done.refuse(problem, None if done.read == _MAX_LINES else done.read + 1)
+        done.has_more = False
+
+
 def _units(
-    job: Job, lines: Sequence[bytes], start: int, base: int, before: Container[int], done: _Lines,
+    job: Job, lines: Iterator[bytes], base: int, before: Container[int], done: _Lines,
     request: Request, repository: Repository,
 ) -> list[Unit]:  # fmt: skip
     """The lines of a batch that are not stored yet; those that cannot be are refused."""
-    found = []
-    for number in range(start, min(start + _BATCH, len(lines))):
-        line = lines[number].strip()
+    found, first = [], done.read
+    for number, line in _batch(lines, done):
         if base + number in before:
             done.stored += 1
         elif line:
@@ -151,6 +189,7 @@ def _units(
                 done.refuse(problem, number + 1)
             else:
                 found.append(unit_for(request, entry, part=(job.id, base + number)))
+    done.has_more = done.has_more and done.read > first
     return found
 
 

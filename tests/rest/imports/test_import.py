@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Caller, Json
 from ipf.rest.background import job_runner
+from ipf.rest.imports import bulk_import
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
 
 NDJSON = "application/fhir+ndjson"
@@ -113,7 +116,14 @@ class ImportSuite(Suite):
 
     async def test_a_crash_stores_no_line_twice(self) -> None:
         """The worker dies after its first transactions; a line has changed since by someone else."""
-        self.serve(p=lines(*(patient(str(n), id=f"p{n}") for n in range(450)), b"{"))
+        await self.continued(lambda content: content)
+
+    async def test_a_crash_within_a_gzipped_input(self) -> None:
+        await self.continued(gzip.compress)
+
+    async def continued(self, packed: Callable[[bytes], bytes]) -> None:
+        """Behind the transactions before the crash."""
+        self.serve(p=packed(lines(*(patient(str(n), id=f"p{n}") for n in range(450)), b"{")))
         address = await self.begin({"input": [{"type": "Patient", "url": PATIENTS}]})
         with self.assertRaises(StoreUnreachable):
             await self.dying(2)
@@ -143,6 +153,46 @@ class ImportSuite(Suite):
                 return await jobs.renew(*arguments)
 
         await job_runner(replace(self.world.repository, jobs=Dying())).step()
+
+    async def test_gzipped(self) -> None:
+        """Known by its first bytes, in one part or several; unpacked line by line, each with a bound."""
+        people = [patient(str(n), id=f"p{n}") for n in range(5)]
+        whole, long = lines(*people), lines(patient("9", "x" * 3000, id="long"))
+        packed = gzip.compress(whole)
+        self.patch(bulk_import, "_LONGEST_LINE", 2000)
+        for name, content, stored, refused in (
+            ("whole", packed, 5, []),
+            ("parts", gzip.compress(whole[:100]) + gzip.compress(whole[100:]), 5, []),
+            ("no end of line", gzip.compress(whole.rstrip()), 5, []),
+            ("empty", gzip.compress(b""), 0, []),
+            ("long", gzip.compress(lines(people[0]) + long + lines(people[1])), 1, ["line 2"]),
+            ("a bomb", gzip.compress(lines(people[0]) + b"[" * 10_000_000), 1, ["line 2"]),
+            ("cut", packed[:-12], None, None),
+            ("wrong sum", packed[:-8] + b"xxxx" + packed[-4:], 5, ["line 6"]),
+            ("no gzip", b"\x1f\x8b" + whole, 0, ["line 1"]),
+        ):  # fmt: skip
+            self.serve(p=content)
+            manifest = await self.run_job({"input": [{"type": "Patient", "url": PATIENTS}]})
+            count, places = manifest["output"][0]["count"], await self.errors(manifest)
+            if stored is None:
+                self.assertEqual((len(places), count < 6), (1, True), name)
+            else:
+                self.assertEqual((count, places), (stored, refused), name)
+
+    async def test_bounds(self) -> None:
+        """Of the lines of an input, and of the bytes of a transaction."""
+        people = lines(*(patient(str(n), id=f"p{n}") for n in range(5)))
+        for name, value, stored, refused in (
+            ("_BATCH_BYTES", 1, 5, []), ("_BATCH", 2, 5, []), ("_BATCH", 5, 5, []), ("_MAX_LINES", 5, 5, []),
+            ("_MAX_LINES", 3, 3, [""]),
+        ):  # fmt: skip
+            for content in (people, gzip.compress(people)):
+                patched = self.patch(bulk_import, name, value)
+                self.serve(p=content)
+                manifest = await self.run_job({"input": [{"type": "Patient", "url": PATIENTS}]})
+                patched.restore()
+                found = manifest["output"][0]["count"], await self.errors(manifest)
+                self.assertEqual(found, (stored, refused), (name, value))
 
     async def test_cancelled(self) -> None:
         self.serve(p=lines(*(patient(str(n), id=f"p{n}") for n in range(450))))

@@ -1,6 +1,7 @@
 """CodeSystem/$find-matches: https://hl7.org/fhir/R4/codesystem-operation-find-matches.html
 
 The concepts with these properties.  `exact=false` also finds those with some of them, and names the others.
+A `subproperty` asks which attributes are in one relationship group; the store of concepts has no groups.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ async def find_matches(request: Request, repository: Repository) -> Answer:
 
 
 def _property(parts: dict[str, object]) -> Property:
+    if "subproperty" in parts:
+        text = "a subproperty asks for a relationship group, and attributes are stored without their groups"
+        raise Problem(Category.NOT_SUPPORTED, text, "property.subproperty")
     other = next((name for name in parts if name not in ("code", "value")), None)
     if other is not None:
         text = f"a property has a code and a value; {other[:60]} is not supported"
