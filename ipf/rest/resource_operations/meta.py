@@ -30,7 +30,9 @@ from ipf.rest.write.unit import Entry, Method, unit_for
 from ipf.security.audit import check_immutable
 
 _CODES = {"profile": "_profile", "tag": "_tag", "security": "_security"}
-_MOST_VALUES = 1000
+_MOST_VALUES = 1000  # that are shown
+_MOST_READ = 10_000  # with those of resources that the caller may not find
+_ADVICE = "ask for one type, or search for them"
 
 Combine = Callable[[str, list[Any], list[Any]], list[Any]]
 """From the name of an element, its values, and those that are sent: its values afterwards."""
@@ -123,18 +125,19 @@ def _key(name: str, value: Any) -> tuple[str, str]:
 async def _collected(request: Request, repository: Repository, types: Iterable[str]) -> Json:
     """Each indexed value, of a resource that the caller may find."""
     found: dict[str, dict[tuple[str, str], Any]] = {name: {} for name in _CODES}
-    left = _MOST_VALUES
+    left = _MOST_READ
     for resource_type in types:
         for name, code in _CODES.items():
             values = await repository.store.indexed(request.tenant, resource_type, code, left + 1)
             left -= len(values)
             if left < 0:
-                text = f"more than {_MOST_VALUES} profiles, tags and labels; ask for one type, or search for them"
-                raise Problem(Category.COSTLY, text)
+                raise Problem(Category.COSTLY, f"more than {_MOST_READ} values would have to be looked at; {_ADVICE}")
             for value in values:
                 query = Query(resource_type, (Term("", "", tests_equal(code, {value})),), count=1, total="none")
                 page = await repository.store.search(request.tenant, limited(query, request.caller))
                 for version in page.matches:
                     for one in loads(version.body).get("meta", {}).get(name, ()):
                         found[name].setdefault(_key(name, one), one)
+                if sum(map(len, found.values())) > _MOST_VALUES:
+                    raise Problem(Category.COSTLY, f"more than {_MOST_VALUES} profiles, tags and labels; {_ADVICE}")
     return {name: list(values.values()) for name, values in found.items() if values}

@@ -6,6 +6,7 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Caller, Json
+from ipf.rest.resource_operations import meta as meta_operation
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
 
 TAG, OTHER = {"system": "urn:t", "code": "a", "display": "A"}, {"system": "urn:t", "code": "b"}
@@ -93,6 +94,22 @@ class MetaAndDiffSuite(Suite):
         await self.meta("Patient/b/$meta", 404)
         refused = await self.world.send("POST", "Patient/a/$meta-add", parameters({"tag": [OTHER]}))
         self.assertEqual(refused.status, 401)
+
+    async def test_bounds(self) -> None:
+        """What a caller is shown is counted, whatever else is there."""
+        for number, tags in enumerate(([TAG], [TAG, OTHER], [OTHER, {"code": "c"}])):
+            await self.world.send("PUT", f"Patient/{number}", patient(f"{number}", id=f"{number}", meta={"tag": tags}))
+        self.patch(meta_operation, "_MOST_VALUES", 2)
+        for scopes, shown in (("system/*.rs", 400), ("system/Patient.rs?_id=0", 1), ("system/Patient.rs?_id=1", 2)):
+            self.world.caller = limited(scopes)
+            for url in ("Patient/$meta", "$meta"):
+                answer = await self.world.send("GET", url)
+                if shown == 400:
+                    self.assertEqual((answer.status, issues(answer)[0][0]), (400, "too-costly"), scopes)
+                else:
+                    self.assertEqual(len(self.meta_in(answer)["tag"]), shown, scopes)
+        self.patch(meta_operation, "_MOST_READ", 2)
+        self.assertEqual((await self.world.send("GET", "$meta")).status, 400)
 
     async def test_diff(self) -> None:
         """Applied as a patch, it gives the later version."""
