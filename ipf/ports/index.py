@@ -10,6 +10,7 @@ Text values have no control characters but TAB and LF; every part has at most 1,
 | reference | `Type/id`, or the full URL or URN when it is not relative; canonicals with and without `|version`; the
   identifier of a reference as a token (it alone has a TAB) |
 | uri | unchanged; canonicals with and without `|version` |
+| contained resources, under `$contained` | `Type.code LF value` for each of their texts, and `Type LF id` |
 | composite | its components, LF between: a text (of a string only the normalised one), `lo LF hi` of a date,
   `lo LF hi LF unit` of a number or quantity |
 

@@ -10,7 +10,7 @@ satisfies it; `Not` is true when none does.
 
 Some tests need more than the entries of the resource.  `Linked` and `Has` read other resources.  `CodeIn`,
 `ReferenceIn` and `ListMember` are replaced by other tests before evaluation (`ipf/rest/interactions/search_expand.py`).
-`CodedText`, `FullText` and `TypedIdentifier` read the resource itself.
+`CodedText`, `FullText`, `TypedIdentifier` and `Contained` read the resource itself.
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -274,6 +274,14 @@ class TypedIdentifier:
 
 
 @dataclass(frozen=True, slots=True)
+class Contained:
+    """Some contained resource of this type passes all `tests`, which are put to it alone."""
+
+    resource_type: str
+    tests: tuple[Test, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf:
     """All of the tests (two or more) are true."""
 
@@ -347,6 +355,7 @@ Test = (
     | Near
     | TypedIdentifier
     | ContextOutside
+    | Contained
     | AllOf
     | AnyOf
     | Not

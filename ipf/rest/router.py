@@ -33,7 +33,8 @@ from ipf.rest.interactions.history_many import history_system, history_type
 from ipf.rest.interactions.metadata import metadata, smart_configuration
 from ipf.rest.interactions.patch import conditional_patch, patch
 from ipf.rest.interactions.read import read
-from ipf.rest.interactions.search import search, search_compartment, search_system
+from ipf.rest.interactions.search import search_compartment, search_system
+from ipf.rest.interactions.search_contained import search
 from ipf.rest.interactions.transaction import transaction
 from ipf.rest.interactions.update import conditional_update, update
 from ipf.rest.interactions.vread import vread

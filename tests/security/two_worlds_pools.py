@@ -42,6 +42,7 @@ TYPES = (
     "Patient", "Observation", "Encounter", "Condition", "Practitioner", "Organization", "ServiceRequest", "List",
     "Group", "Provenance",
 )  # fmt: skip
+CONTAINERS = frozenset({"Observation", "Encounter", "Condition", "List"})
 IDS = {kind: tuple(f"{kind[:1].lower()}{number}" for number in range(1, 5)) for kind in TYPES}
 PATIENTS = IDS["Patient"]
 

@@ -25,6 +25,7 @@ from tests.security.two_worlds import Scenario, Step
 from tests.security.two_worlds_pools import (
     CATEGORY,
     CLIENTS,
+    CONTAINERS,
     CRITERIA,
     FILTERS,
     IDS,
@@ -77,6 +78,9 @@ class Maker:
         if kind != "Provenance" and self.chance(0.6):  # it has none
             found["identifier"] = [{"system": "urn:n", "value": self.pick("1234")}]
         found |= CONTENTS[kind](self)
+        if kind in CONTAINERS and self.chance(0.3):
+            inside = self.pick(("Practitioner", "Observation", "Patient"))
+            found["contained"] = [{"resourceType": inside, "id": "in", **CONTENTS[inside](self)}]
         if self.chance(0.2):
             found["language"] = self.pick(("de", "en"))
         if self.has_labels and self.chance(0.3):
@@ -239,7 +243,7 @@ class Client:
             return subscribing
         ways: tuple[Callable[[], Step], ...] = (
             self.read, self.vread, self.history, self.history, self.search, self.search, self.system_search,
-            self.compartment, self.everything, self.audit, self.graphql,
+            self.compartment, self.everything, self.audit, self.graphql, self.contained,
         )  # fmt: skip
         if self.make.only_reads:
             looking: Step = self.pick(ways)()
@@ -249,7 +253,7 @@ class Client:
             self.system_search, self.system_search, self.compartment, self.compartment, self.everything, self.create,
             self.create, self.update, self.update, self.conditional_update, self.patch, self.patch, self.delete,
             self.delete, self.bundle, self.bundle, self.operation, self.odd, self.audit, self.subscribe, self.events,
-            self.graphql,
+            self.graphql, self.contained,
         )  # fmt: skip
         found: Step = self.pick(ways)()
         return found
@@ -373,6 +377,14 @@ class Client:
             return self.request("POST", f"{kind}/_search?{'&'.join(parameters)}",
                                 content_type="application/x-www-form-urlencoded")  # fmt: skip
         return self.request("GET", f"{kind}?{'&'.join(parameters)}", prefer=self.preference())
+
+    def contained(self) -> Step:
+        """A search for contained resources."""
+        kind = self.pick(("Practitioner", "Observation", "Patient"))
+        parameters = [self.criteria(kind) for _ in range(self.pick((0, 1, 1, 2)))]
+        parameters += [self.pick(("_contained=true", "_contained=both")), f"_count={self.pick('123')}"]
+        more = ("", "", "_containedType=contained", "_total=none", "_sort=-_lastUpdated", "_summary=count")
+        return self.request("GET", f"{kind}?{'&'.join([*parameters, self.pick(more)])}", prefer=self.preference())
 
     def system_search(self) -> Step:
         """A search of several types."""

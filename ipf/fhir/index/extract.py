@@ -8,7 +8,8 @@ until `forget` is called, because the search parameters have changed.
 
 `_id` and `_lastUpdated` have no entries: the store has columns for them.  The words of `_text` and
 `_content` are indexed where a setting says so (`words.py`).  The position of a Location
-is indexed for `near` (`positions.py`), subject, kind and time of an Observation for `$lastn` (`lastn.py`).
+is indexed for `near` (`positions.py`), subject, kind and time of an Observation for `$lastn` (`lastn.py`), contained
+resources for `_contained` (`contained.py`).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipf.fhir.index.composites import Composite, composite_indexer
+from ipf.fhir.index.contained import contained_entries, contained_in
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.general import evaluate
 from ipf.fhir.index.lastn import lastn_entries
@@ -50,6 +52,9 @@ def extract(resource: dict[str, Any]) -> Entries:
         evaluate(parameter, resource, found)
     found.quantities += position_entries(resource)
     found.texts += lastn_entries(resource, found.texts, found.dates)
+    if "contained" in resource:
+        for one in contained_in(resource):
+            found.texts += contained_entries(one, extract(one).texts)
     return Entries(
         frozenset(found.texts),
         frozenset(found.dates) if found.dates else _NONE,

@@ -14,6 +14,7 @@ from ipf.ports.predicates import (
     AnyOf,
     CodedText,
     CodeIn,
+    Contained,
     ContextOutside,
     FullText,
     Has,
@@ -58,7 +59,7 @@ def needs_store(test: Test) -> bool:
 
 def needs_resource(test: Test) -> bool:
     """Whether the answer takes the resource itself: index entries only come near to it."""
-    return within(test, CodedText, FullText, Near, TypedIdentifier, ContextOutside)
+    return within(test, CodedText, FullText, Near, TypedIdentifier, ContextOutside, Contained)
 
 
 def parameters_that_need_store(query: Query) -> tuple[str, ...]:

@@ -51,20 +51,16 @@ Restrict = Callable[[str], Test | None]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The searched `types`, limited by `restrict`.  `path`: of the links.  `single`: the URL names one type."""
+    """The searched `types`, limited by `restrict`.  `path`: of the links.  `single`: the URL names one type.
+
+    `check`: of who makes other queries of them and adds the limits of the caller to these; it may refuse a query.
+    """
 
     types: Sequence[str]
     path: str
     single: bool = True
     restrict: Restrict | None = None
-
-
-async def search(request: Request, repository: Repository) -> Answer:
-    """A searchset Bundle.  An unknown parameter is ignored, and named in an OperationOutcome entry.
-
-    With `Prefer: handling=strict`, or by the setting without that preference, it is refused with 400.
-    """
-    return await _search_type(request, repository, selection(request.query))
+    check: Callable[[Query], None] | None = None
 
 
 async def search_system(request: Request, repository: Repository) -> Answer:
@@ -91,10 +87,6 @@ async def search_compartment(request: Request, repository: Repository) -> Answer
     possible = [one for one in sorted(members) if not named or one in named]
     types = await types_found(request, repository, possible, named)
     return await search_response(request, repository, pairs, Scope(types, path, False, restrict), named)
-
-
-async def _search_type(request: Request, repository: Repository, pairs: Pairs) -> Answer:
-    return await search_response(request, repository, pairs, Scope((request.path[0],), request.path[0]))
 
 
 async def _search_system(request: Request, repository: Repository, pairs: Pairs) -> Answer:
@@ -139,7 +131,7 @@ async def search_response(
     page = replace(page, previous=None) if is_trail else page
     ignored = queries[0].ignored
     if ignored:
-        parameters_used = _without(parameters_used, ignored)
+        parameters_used = without(parameters_used, ignored)
     if named:
         parameters_used.append((_TYPE, ",".join(named)))
     page_links = await links(request, repository, scope.path, parameters_used, cursor, page)
@@ -152,7 +144,7 @@ async def search_response(
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
-        outcome=warnings_of(ignored, included), notes=notes,
+        outcome=warnings_of(ignored, included.limit if included.is_truncated else 0), notes=notes,
     ), applied(request, *_HANDLING), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 
@@ -180,7 +172,10 @@ async def _parsed(request: Request, repository: Repository, pairs: Pairs, scope:
             if test is None:
                 continue
             query = replace(query, terms=(Term("", "", test), *query.terms), canonical=f"{query.canonical}&{test}")
-        query = limited(query, request.caller) if scope.types else query
+        if scope.check is not None:
+            scope.check(query)
+        elif scope.types:
+            query = limited(query, request.caller)
         found.append(await expanded(query, request.tenant, repository, request.caller))
     if not found:
         raise Problem(Category.NOT_FOUND, "no resource of these types can be in the compartment")
@@ -200,7 +195,7 @@ def _queries(request: Request, repository: Repository, pairs: Pairs, scope: Scop
     found = read(pairs)
     ignored = tuple(dict.fromkeys(pair for query in found for pair in query.ignored))
     if any(set(query.ignored) != {*ignored} for query in found):
-        found = read(_without(pairs, ignored))
+        found = read(without(pairs, ignored))
     return [replace(query, ignored=ignored) for query in found] if ignored else found
 
 
@@ -220,7 +215,7 @@ def is_strict(request: Request, repository: Repository) -> bool:
     return {"strict": True, "lenient": False}.get(preference(request, "handling") or "", repository.strict_search)
 
 
-def _without(pairs: Pairs, ignored: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def without(pairs: Pairs, ignored: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The parameters that are used; of `_sort` the keys that are used."""
     found = []
     for name, value in pairs:
@@ -263,14 +258,15 @@ def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
 
 
-def warnings_of(ignored: Sequence[tuple[str, str]], included: Included) -> bytes:
-    """Warnings about the results as an OperationOutcome; empty when there are none."""
+def warnings_of(ignored: Sequence[tuple[str, str]], exceeded: int = 0) -> bytes:
+    """Warnings about the results as an OperationOutcome; empty when there are none.
+
+    `exceeded`: the limit of included resources, if there were more.
+    """
     named = [f"{name}={value}"[:200] if name.partition(":")[0] in _SHOWN else name[:200] for name, value in ignored]
     texts = [f"search parameter {name} was ignored: unknown or not supported" for name in dict.fromkeys(named)]
-    if included.is_truncated:
-        texts.append(
-            f"the limit of {included.limit} included resources or ten steps was exceeded; further ones are left out"
-        )
+    if exceeded:
+        texts.append(f"the limit of {exceeded} included resources or ten steps was exceeded; further ones are left out")
     return dumps(warning(texts)) if texts else b""
 
 

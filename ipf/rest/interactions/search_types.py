@@ -70,17 +70,19 @@ async def _concatenated(store: FhirStore, tenant: str, queries: Sequence[Query],
         return await _backwards(store, tenant, queries, page_token, number)
     count, found, token = queries[0].count or 0, list[Version](), page_token.token
     previous: str | None = None
+    ends: list[str] = []
     while number < len(queries):
         query = replace(queries[number], count=count - len(found), total="none")
         page = await store.search(tenant, query, token)
         if page.matches and not found and (number or token):
             previous = replace(page_token, type=types[number], token=page.previous).text()
         found += page.matches
+        ends += [replace(page_token, type=types[number], token=end).text() for end in page.ends]
         number, token = (number, page.next) if page.next is not None else (number + 1, None)
         if len(found) >= count:
             break
     following = replace(page_token, type=types[number], token=token).text() if number < len(queries) else None
-    return SearchPage(page_token.total, tuple(found), following, previous=previous)
+    return SearchPage(page_token.total, tuple(found), following, tuple(ends), previous)
 
 
 async def _backwards(

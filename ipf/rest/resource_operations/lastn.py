@@ -49,9 +49,8 @@ async def lastn(request: Request, repository: Repository) -> Answer:
     matches = [] if query.summary_count else found
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(query.includes, matches)
-    body = searchset(
-        matches, len(found), request.base_url, links, included=included.versions, outcome=warnings_of(ignored, included)
-    )
+    warnings = warnings_of(ignored, included.limit if included.is_truncated else 0)
+    body = searchset(matches, len(found), request.base_url, links, included=included.versions, outcome=warnings)
     return Answer(200, body, applied(request, "handling", "lenient", "strict"), about=(*matches, *included.versions))
 
 

@@ -22,6 +22,7 @@ from ipf.ports.predicates import (
     AnyOf,
     Bounds,
     CodedText,
+    Contained,
     ContextOutside,
     DateRange,
     FullText,
@@ -133,7 +134,7 @@ class Conditions:
                 return self._linked(test, resource_type, alias)
             case Has():
                 return self._has(test, resource_type, alias)
-            case CodedText() | FullText() | Near() | ContextOutside():
+            case CodedText() | FullText() | Near() | ContextOutside() | Contained():
                 return "true"
         if self._probes(test):
             return self._probe(test, resource_type, alias)
@@ -154,7 +155,17 @@ class Conditions:
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case IdIn() | IdAmong() | LastUpdated() | Has() | CodedText() | FullText() | Near() | ContextOutside():
+            case (
+                IdIn()
+                | IdAmong()
+                | LastUpdated()
+                | Has()
+                | CodedText()
+                | FullText()
+                | Near()
+                | ContextOutside()
+                | Contained()
+            ):
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
 
@@ -354,7 +365,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
-        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | Near() | ContextOutside():
+        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | Near() | ContextOutside() | Contained():
             return set()
     return {(resource_type, code) for code in _codes(test)}
 

@@ -24,6 +24,7 @@ from ipf.ports.predicates import (
     AllOf,
     AnyOf,
     CodedText,
+    Contained,
     ContextOutside,
     FullText,
     Has,
@@ -323,6 +324,6 @@ def _merged(tests: Sequence[Test]) -> Test:
 def _passes(found: Version, tests: Sequence[Test]) -> bool:
     now = datetime.now(UTC)
     resource = loads(found.body)
-    entries = extract(resource) if any(within(test, ContextOutside, AllOf) for test in tests) else EMPTY
+    entries = extract(resource) if any(within(test, ContextOutside, AllOf, Contained) for test in tests) else EMPTY
     candidate = Candidate(found.resource_type, entries, found.id, now, resource)
     return all(candidate.passes(test) for test in tests)

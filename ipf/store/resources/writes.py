@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ipf.fhir.index.contained import CONTAINED
 from ipf.fhir.index.entries import NAMES, text_code, word_codes
 from ipf.ports import Writes
 from ipf.store.postgres.audit_calls import note, refuse
@@ -128,8 +129,10 @@ def written_parameters(writes: Writes) -> set[Parameter]:
             for group in (entries.texts, entries.dates, entries.quantities, entries.words):
                 if group:
                     codes.update([entry[0] for entry in group])
-    for codes in found.values():  # a search finds the numbers of both, also where no name has two words
-        codes.update([one for code in codes & NAMES for one in word_codes(code)])
+    for (
+        codes
+    ) in found.values():  # a search finds their numbers, also where no name has two words and nothing is contained
+        codes.update([CONTAINED, *(one for code in codes & NAMES for one in word_codes(code))])
     return {(resource_type, code) for resource_type, codes in found.items() for code in codes}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.fhirpath.language.parser import parse
+from ipf.fhir.index.contained import CONTAINED
 from ipf.fhir.index.entries import PART_LIMIT, normalise, string_value, token_value
 from ipf.fhir.index.extract import extract
 from ipf.fhir.index.lastn import LASTN
@@ -96,6 +97,19 @@ class Texts(TestCase):
     def test_contained_references_and_missing_elements_give_no_entries(self) -> None:
         self.assertEqual(len(extract({"resourceType": "Condition", "subject": {"reference": "#p"}})), 0)
         self.assertEqual(extract({"resourceType": "Nonsense"}), EMPTY)
+
+    def test_contained_resources(self) -> None:
+        """Their texts are entries of the container, under a code of their own; what they contain is not looked at."""
+        inside = {
+            "resourceType": "Medication",
+            "id": "m",
+            "status": "active",
+            "contained": [{"resourceType": "Patient"}],
+        }
+        resource = {"resourceType": "Condition", "contained": [inside, {"resourceType": "X"}, {"resourceType": 1}, 2]}
+        found = {("$contained", "Medication\nm"), ("$contained", "Medication.status\nactive\t"), ("$contained", "X\n")}
+        self.assertEqual(extract(resource).texts, found)
+        self.assertEqual(extract({"resourceType": "Condition", "contained": "m"}), EMPTY)
 
     def test_invalid_resources_are_indexed(self) -> None:
         for resource in MALFORMED:
@@ -218,7 +232,7 @@ class Examples(TestCase):
             resource = json.loads(text)
             if resource.get("resourceType") in definitions().resource_types:
                 codes = {entry[0].removesuffix(":text").removesuffix(":word") for entry in extract(resource).texts}
-                self.assertLessEqual(codes - {LASTN}, set(sources(resource["resourceType"])), name)
+                self.assertLessEqual(codes - {LASTN, CONTAINED}, set(sources(resource["resourceType"])), name)
 
 
 def _is_simple(expression: str, resource_type: str) -> bool:

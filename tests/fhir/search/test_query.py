@@ -214,7 +214,6 @@ REFUSED = [
     ("Patient?_contained=true", "_contained", Category.NOT_SUPPORTED),
     ("Patient?_contained=both", "_contained", Category.NOT_SUPPORTED),
     ("Patient?_contained=yes", "_contained", Category.VALUE),
-    ("Patient?_containedType=contained", "_containedType", Category.NOT_SUPPORTED),
     ("Patient?_containedType=x", "_containedType", Category.VALUE),
     ("Patient?identifier=", "identifier", Category.VALUE),
     ("Patient?identifier=,", "identifier", Category.VALUE),
@@ -242,10 +241,11 @@ class Terms(TestCase):
             self.assertEqual(term.test, expected, criteria)
 
     def test_contained_resources_are_not_searched(self) -> None:
-        for pair in ("_contained=false", "_containedType=container"):
+        for pair in ("_contained=false", "_containedType=container", "_containedType=contained"):
             self.assertEqual(parse_criteria(f"Patient?gender=male&{pair}"), parse_criteria("Patient?gender=male"))
-        query = parse_criteria("Patient?gender=male&_contained=both&_containedType=contained", strict=False)
-        self.assertEqual(query.ignored, (("_contained", "both"), ("_containedType", "contained")))
+        for which in ("true", "both"):
+            with self.assertRaises(Problem):
+                parse_criteria(f"Patient?gender=male&_contained={which}", strict=False)
 
     def test_refused_by_name(self) -> None:
         for criteria, name, category in REFUSED:

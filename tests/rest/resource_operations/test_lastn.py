@@ -90,7 +90,7 @@ class LastnSuite(Suite):
     async def test_parameters_of_other_searches(self) -> None:
         """Ignored and named, or refused."""
         await self.fill()
-        for name in ("_sort=date", "_count=1", "_cursor=x", "unheard=1", "_contained=true", "_containedType=contained"):
+        for name in ("_sort=date", "_count=1", "_cursor=x", "unheard=1"):
             query = f"?patient=ann&code=a,b&{name}"
             self.assertEqual(await self.found(query), "a2 b2")
             bundle = await self.bundle(query)

@@ -25,7 +25,7 @@ _BAD = Migration(3, "003-bad", "INSERT INTO one VALUES (3); SELECT 1/0")
 
 
 APPLIED = {
-    "fhir": (40, "b5a4e6d548161ae9edf340918d4e70bd27d86e73c8168b7288d74006d2d304c7"),
+    "fhir": (41, "4448a131d9bed8c587e14abc291dd2cfdff22618d79bcad66042fbb9f6428192"),
     "ipf": (20, "1e4e7ff24ab40a6bbd61ee599efa262e3adcaaa769245f3e8f6635e97678d65d"),
 }
 """Number of migrations that databases may have, and the SHA-256 of their checksums; a new migration extends it."""

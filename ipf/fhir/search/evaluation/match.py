@@ -1,8 +1,8 @@
 """Evaluation of a search on one resource in memory, with the same result as the SQL of the store.
 
 Subscription criteria are evaluated on changes, and conditions on the resources of one transaction.  Index entries
-suffice; `:text` and `:of-type` read the resource too.  Tests that read other resources call `others`.  Without it they
-raise an error: callers refuse such queries first (`parameters_that_need_store`).
+suffice; `:text`, `:of-type` and `_contained` read the resource too.  Tests that read other resources call `others`.
+Without it they raise an error: callers refuse such queries first (`parameters_that_need_store`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
+from ipf.fhir.index.contained import contained_in
+from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.texts import has_text, has_typed_identifier
 from ipf.fhir.search.evaluation.ucum_bounds import in_unit, ucum_code
 from ipf.fhir.search.values.full_text import has_words
@@ -25,6 +27,7 @@ from ipf.ports.predicates import (
     AnyOf,
     Bounds,
     CodedText,
+    Contained,
     ContextOutside,
     DateRange,
     FullText,
@@ -149,12 +152,22 @@ class Candidate:
                 return is_near(test, self._whole())
             case CodedText():
                 return has_text(test, self._whole())
+            case Contained():
+                return bool(self.contained(test))
             case ContextOutside(patients):
                 context = (self._whole().get("securityContext") or {}).get("reference", "")
                 return not context or (context.startswith("Patient/") and context not in patients.values)
             case TypedIdentifier():
                 return has_typed_identifier(test, self._whole())
         raise Problem(Category.INTERNAL, f"{type(test).__name__} cannot be answered here")
+
+    def contained(self, test: Contained) -> list[dict[str, Any]]:
+        """The contained resources that pass."""
+        of_type = [one for one in contained_in(self._whole()) if one["resourceType"] == test.resource_type]
+        parts = [
+            Candidate(test.resource_type, extract(one), str(one.get("id")), self.last_updated, one) for one in of_type
+        ]
+        return [one for one, part in zip(of_type, parts, strict=True) if all(map(part.passes, test.tests))]
 
     def _other_resources(self) -> OtherResources:
         if self.others is None:

@@ -25,6 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
+from ipf.fhir.search.language.contained import RETURNED, WHICH, read_contained
 from ipf.fhir.search.language.filters import NAME as FILTER
 from ipf.fhir.search.language.filters import read_filter
 from ipf.fhir.search.language.includes import UnknownInclude, read_include
@@ -235,20 +236,14 @@ class _QueryParser:
             self.leave_out("_summary", value, f"={value} is not supported; use count or false")
 
     def set_contained(self, value: str) -> None:
-        """`_contained`: of its values `false`, the default; contained resources are not indexed on their own."""
-        if value not in ("true", "false", "both"):
-            raise Problem(Category.VALUE, "search parameter _contained: write true, false or both", "_contained")
-        if value != "false":
-            self.leave_out("_contained", value, f"={value} is not supported: contained resources are not searched")
+        """`_contained`: of its values `false`, the default; `contained.py` reads the others."""
+        if read_contained([(WHICH, value)])[0] is not None:
+            text = f"search parameter {WHICH}={value} is supported in searches of one type alone: GET [base]/[type]"
+            raise Problem(Category.NOT_SUPPORTED, text, WHICH)
 
     def set_contained_type(self, value: str) -> None:
-        """`_containedType`: of its values `container`, the default."""
-        if value not in ("container", "contained"):
-            text = "search parameter _containedType: write container or contained"
-            raise Problem(Category.VALUE, text, "_containedType")
-        if value != "container":
-            text = f"={value} is not supported: contained resources are not searched"
-            self.leave_out("_containedType", value, text)
+        """`_containedType`: it has no effect without `_contained`."""
+        read_contained([(RETURNED, value)])
 
     def set_sort(self, value: str) -> None:
         """`_sort`: parameters in order, a minus before the descending ones."""
@@ -273,7 +268,7 @@ _RESULT: dict[str, Callable[[_QueryParser, str], None]] = {
     "_count": _QueryParser.set_count,
     "_total": _QueryParser.set_total,
     "_summary": _QueryParser.set_summary,
-    "_contained": _QueryParser.set_contained,
-    "_containedType": _QueryParser.set_contained_type,
+    WHICH: _QueryParser.set_contained,
+    RETURNED: _QueryParser.set_contained_type,
     "_sort": _QueryParser.set_sort,
 }
