@@ -340,6 +340,9 @@ Stored = (
 )
 """Tests on the entries of one code."""
 
+Filtered = CodedText | FullText | Near | ContextOutside | Contained
+"""Tests that are put to the resources which the others leave."""
+
 Test = (
     Stored
     | IdIn

@@ -21,11 +21,8 @@ from ipf.ports.predicates import (
     AllOf,
     AnyOf,
     Bounds,
-    CodedText,
-    Contained,
-    ContextOutside,
     DateRange,
-    FullText,
+    Filtered,
     Has,
     IdAmong,
     IdIn,
@@ -33,7 +30,6 @@ from ipf.ports.predicates import (
     LastUpdated,
     Linked,
     ManyValues,
-    Near,
     Not,
     Present,
     QuantityIn,
@@ -55,6 +51,7 @@ from ipf.store.resources.search_words import words_query
 
 TABLES = {"text": "index_text", "date": "index_date", "quantity": "index_quantity", "words": "index_words"}
 _OPERATORS = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_OF_ROWS = IdIn | IdAmong | LastUpdated | Has
 _PROBES = 20  # values that are probed one by one; more are computed as a set
 
 
@@ -134,7 +131,7 @@ class Conditions:
                 return self._linked(test, resource_type, alias)
             case Has():
                 return self._has(test, resource_type, alias)
-            case CodedText() | FullText() | Near() | ContextOutside() | Contained():
+            case _ if isinstance(test, Filtered):
                 return "true"
         if self._probes(test):
             return self._probe(test, resource_type, alias)
@@ -155,17 +152,7 @@ class Conditions:
                 return f"{self._live_rids(resource_type)} EXCEPT ({self.rids(one, resource_type)})"
             case Linked():
                 return self._linked_rids(test, resource_type)
-            case (
-                IdIn()
-                | IdAmong()
-                | LastUpdated()
-                | Has()
-                | CodedText()
-                | FullText()
-                | Near()
-                | ContextOutside()
-                | Contained()
-            ):
+            case _ if isinstance(test, _OF_ROWS | Filtered):
                 return f"{self._live_rids(resource_type)} AND {self.test(test, resource_type, 'y')}"
         return self._set(test, resource_type)
 
@@ -365,7 +352,7 @@ def predicate_parameters(test: Test, resource_type: str) -> set[Parameter]:
             return {(other, code)}.union(*(predicate_parameters(one, other) for one in tests))
         case AllOf() | AnyOf() | Not():
             return set[Parameter]().union(*(predicate_parameters(one, resource_type) for one in inner(test)))
-        case IdIn() | IdAmong() | LastUpdated() | CodedText() | FullText() | Near() | ContextOutside() | Contained():
+        case _ if isinstance(test, IdIn | IdAmong | LastUpdated | Filtered):
             return set()
     return {(resource_type, code) for code in _codes(test)}
 
