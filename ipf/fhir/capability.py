@@ -60,6 +60,7 @@ _OPERATIONS: dict[str, dict[str, str]] = {
     "docref": {"DocumentReference": f"{_US_CORE}/OperationDefinition/docref"},
     "lastn": {"Observation": f"{_CORE}Observation-lastn"},
     "graphql": {"": f"{_CORE}Resource-graphql", "*": f"{_CORE}Resource-graphql"},
+    "fhirpath": {"": "urn:ipf:OperationDefinition/fhirpath"},
     "meta": {"": f"{_CORE}Resource-meta", "*": f"{_CORE}Resource-meta"},
     "meta-add": {"*": f"{_CORE}Resource-meta-add"},
     "meta-delete": {"*": f"{_CORE}Resource-meta-delete"},

@@ -50,6 +50,7 @@ from ipf.rest.operations.subscription_operations import binding_token, events, r
 from ipf.rest.operations.validate import validate
 from ipf.rest.reads import ReplicaReads
 from ipf.rest.resource_operations.diff import diff_instance, diff_system
+from ipf.rest.resource_operations.fhirpath import fhirpath
 from ipf.rest.resource_operations.lastn import lastn
 from ipf.rest.resource_operations.match import match
 from ipf.rest.resource_operations.meta import meta_add, meta_delete, meta_instance, meta_system, meta_type
@@ -99,6 +100,7 @@ ROUTES: dict[str, dict[str, Interaction]] = {
     "_search": {"POST": search_system},
     "$reindex": {"GET": reindex_jobs, "POST": request_reindex},
     "$graphql": {"GET": graphql_query, "POST": graphql_query},
+    "$fhirpath": {"POST": fhirpath},
     "metadata": {"GET": capability_statement},
     ".well-known/smart-configuration": {"GET": smart_configuration},
     "_history": {"GET": history_system},

@@ -45,7 +45,7 @@ _LOOKING = frozenset((
     "$everything", "$validate", "$expand", "$lookup", "$translate", "$validate-code", "$transform", "$status",
     "$docref", "$lastn", "$events", "$export-status", "$job-status", "$subsumes", "$meta", "$diff", "$match",
     "$dry-run",
-    "$find-matches",
+    "$find-matches", "$fhirpath",
 ))  # fmt: skip
 _UNAUDITED = frozenset({"metadata", ".well-known"})
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")

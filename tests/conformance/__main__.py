@@ -17,17 +17,20 @@ from twisted.internet.task import react
 from twisted.web.client import ResponseFailed, ResponseNeverReceived
 
 from tests.conformance import interactions, patches, published, races, transactions
+from tests.conformance.fhirpath import FhirPath
 from tests.conformance.search import Search
 from tests.conformance.server import Server
 from tests.conformance.suite import FAILED, Case, Result, run_suite, table
 
-SUITES: dict[str, Callable[[], Sequence[Case]]] = {
-    "interactions": interactions.cases,
-    "search": lambda: Search().cases(),
-    "patch": patches.cases,
-    "transactions": transactions.cases,
-    "races": races.cases,
+SUITES: dict[str, Callable[[], Mapping[str, Sequence[Case]]]] = {
+    "interactions": lambda: {"interactions": interactions.cases()},
+    "search": lambda: {"search": Search().cases()},
+    "patch": lambda: {"patch": patches.cases()},
+    "fhirpath": lambda: FhirPath().suites(),
+    "transactions": lambda: {"transactions": transactions.cases()},
+    "races": lambda: {"races": races.cases()},
 }
+"""By the names of `--suite`: rows of the table, and their cases."""
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -61,7 +64,7 @@ async def main(reactor: Any, given: Sequence[str]) -> None:
     headers = dict(one.split(": ", 1) for one in chosen.header)
     if chosen.token:
         headers["Authorization"] = f"Bearer {chosen.token}"
-    suites = {name: SUITES[name]() for name in chosen.suite or SUITES}
+    suites = {name: cases for one in chosen.suite or SUITES for name, cases in SUITES[one]().items()}
     if chosen.reference is not None:
         suites["published"] = published.cases(chosen.reference)
     server = Server(chosen.url.rstrip("/"), reactor, headers)

@@ -16,6 +16,8 @@ from twisted.web.client import ResponseFailed
 from tests.conformance.server import Reply, Server
 
 PASSED, FAILED, NOT_SUPPORTED = "passed", "failed", "not supported"
+NOT_OFFERED = "not offered"
+"""The reason where a whole suite needs an operation that the server does not have."""
 
 Case = tuple[str, Callable[[Server], Awaitable[None]]]
 """Name and function."""
@@ -94,4 +96,8 @@ def table(results: Sequence[Result]) -> str:
 
 
 def _listed(title: str, results: Collection[Result]) -> list[str]:
-    return ["", f"{title}:", *(f"  {one.suite}: {one.case}: {one.reason}" for one in results)] if results else []
+    lines = [
+        f"  {one.suite}: {NOT_OFFERED}" if one.reason == NOT_OFFERED else f"  {one.suite}: {one.case}: {one.reason}"
+        for one in results
+    ]
+    return ["", f"{title}:", *dict.fromkeys(lines)] if results else []

@@ -7,12 +7,18 @@ import json
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.fhir.model.packages import Packages
+from ipf.rest.write.conformance import Conformance
+from tests.conformance.fhirpath import FhirPath
+from tests.conformance.server import Reply, Server
 from tests.conformance.suite import FAILED, NOT_SUPPORTED, PASSED, Failed, NotSupported, Result, run_suite, table
 from tests.event_loop import run
 from tests.faults.scenario import scratch
+from tests.rest.world import World
 from tests.service_process import ROOT, ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
@@ -43,7 +49,7 @@ class ServiceTests(TestCase):
             results = [Result(**json.loads(line)) for line in ended.stdout.splitlines()]
             failed = [one for one in results if one.end == FAILED]
             self.assertEqual((failed, ended.returncode, ended.stderr), ([], 0, ""), "\n" + table(results))
-            self.assertGreater(sum(one.end == PASSED for one in results), 150)
+            self.assertGreater(sum(one.end == PASSED for one in results), 400)
             _, left = await asyncio.to_thread(service.get, "/fhir?_type=Patient,Observation,ValueSet&_summary=count")
             self.assertEqual(left["total"], 0)
         finally:
@@ -54,6 +60,50 @@ class ServiceTests(TestCase):
         """Exit status 2."""
         ended = measure(f"http://127.0.0.1:{free_port()}/fhir")
         self.assertEqual((ended.returncode, "not reachable" in ended.stderr), (2, True))
+
+
+class InMemory(Server):
+    """The world's server, without a socket; `without`: paths that it does not know."""
+
+    def __init__(self, without: str = "") -> None:
+        self.world, self.without, self.run, self.created = World(), without, "run", []
+
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """One request."""
+        if path == self.without:
+            return Reply(404, {}, {"resourceType": "OperationOutcome", "issue": [{"code": "not-found"}]}, "")
+        answer = await self.world.send(method, path, body, **headers)
+        text = answer.body.decode()
+        found = {name.lower(): value for name, value in answer.headers}
+        return Reply(answer.status, found, json.loads(text) if text else None, text)
+
+
+class FhirPathTests(TestCase):
+    """The cases of FHIRPath."""
+
+    async def results(self, server: InMemory) -> list[Result]:
+        """Of all groups."""
+        found = []
+        for name, cases in FhirPath().suites().items():
+            found += await run_suite(name, cases, server)
+        return found
+
+    async def test_every_case_passes(self) -> None:
+        """At least a hundred expressions, each once."""
+        server = InMemory()
+        server.world.conformance = Conformance(Packages, server.world.store, lambda: server.world.now)
+        results = await self.results(server)
+        self.assertEqual([one for one in results if one.end != PASSED], [])
+        names = [one.case for one in results]
+        self.assertEqual((len(names) > 200, len(set(names))), (True, len(names)))
+
+    async def test_a_server_without_the_operation(self) -> None:
+        """A row says so once; paths of patches are judged nevertheless."""
+        results = await self.results(InMemory(without="$fhirpath"))
+        ends = {(one.suite == "fhirpath by patch", one.end) for one in results}
+        self.assertEqual(ends, {(True, PASSED), (False, NOT_SUPPORTED)})
+        lines = table(results).splitlines()
+        self.assertEqual(lines.count("  fhirpath texts: not offered"), 1)
 
 
 class TableTests(TestCase):

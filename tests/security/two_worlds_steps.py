@@ -586,6 +586,8 @@ class Client:
             self.request("GET", f"{one}/$diff{self.pick(('', '?fromVersion=1'))}"),
             self.request("GET", f"$diff?from={one}&to={self.pick((one, self.of_one()))}"),
             self.request("POST", "Patient/$match", person),
+            self.request("POST", "$fhirpath", {"resourceType": "Parameters", "parameter": [
+                {"name": "expression", "valueString": "descendants().resolve() | id"}, *person["parameter"]]}),
             self.request("GET", f"Observation/$lastn?patient={self.id('Patient')}&max={self.pick('13')}&{observed}"),
             self.request("POST", f"{self.pick(('', f'{self.kind()}/', f'{one}/', f'{one}/_history/1/'))}$expunge"
                          f"{self.pick(('', '?limit=1'))}", expunged),

@@ -103,9 +103,9 @@ class Validator:
     def _in_slice(self, item: Any, profile: str, name: str, run: Run) -> bool | None:
         tree = self.compiler.tree(canonical(profile))
         if tree is None:
-            raise FhirPathError(f"slice(): the profile {profile[:200]} is unknown to this server")
+            raise FhirPathError("slice() does not know this profile")
         if name not in tree.slices:
-            raise FhirPathError(f"slice(): {profile[:200]} has no slice {name[:60]}")
+            raise FhirPathError("slice(): the profile has no slice of this name")
         return is_in_slice(item, tree.slices[name], run)
 
     def _resource(

@@ -36,7 +36,7 @@ from ipf.security.scopes import grants_of
 OPEN_PATHS = frozenset({("metadata",), (".well-known", "smart-configuration")})
 
 _NARROWED = frozenset({
-    "", "_search", "_history", "$graphql", "$meta", "$diff", "$import",
+    "", "_search", "_history", "$graphql", "$meta", "$diff", "$import", "$fhirpath",
     "$export", "[type]/$export", "[type]/[id]/$export",
 })  # fmt: skip
 _JOBS = ("$export-status/", "$export-file/", "$job-status/", "$job-file/")  # their handlers check the job
@@ -63,6 +63,7 @@ _OPERATIONS = {
     "$lastn": "s",
     "$document": "r",
     "$graphql": "r",
+    "$fhirpath": "r",
     "$validate": "r",
     "$expand": "r",
     "$lookup": "r",

@@ -37,7 +37,8 @@ class Host:
     True, False or None (cannot be known).  `subsumes(coding_a, coding_b)` likewise.  `element_definition(path)` gives
     the ElementDefinition of `Patient.contact` or `HumanName.family`, None when there is none.  `in_slice(node, profile,
     name)` says whether an item belongs to a slice; FhirPathError for an unknown one.  `trace(name, values)` receives
-    what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.
+    what `trace()` shows (it may hold patients' data: never log it).  `clock` gives the time of `now()`.  `steps`: how
+    many an evaluation may take.
 
     `several_are_true`: several items where a boolean is needed count as true, as in the engine of Firely, with which
     published topics are tested.  Otherwise they are an error, as the specification has it
@@ -53,6 +54,7 @@ class Host:
     trace: Callable[[str, list[Any]], None] | None = None
     clock: Callable[[], datetime] = _now
     several_are_true: bool = False
+    steps: int = MAX_STEPS
 
 
 class Context:
@@ -60,7 +62,6 @@ class Context:
 
     index: int | None = None
     total: Items = []
-    steps = MAX_STEPS
     moment: datetime | None = None
 
     def __init__(self, focus: Items, kind: str | None, variables: Mapping[str, Any], model: Model, host: Host) -> None:
@@ -69,6 +70,7 @@ class Context:
         self.variables = variables
         self.model = model
         self.host = host
+        self.steps = host.steps
 
     @property
     def focus(self) -> Items:
@@ -79,7 +81,7 @@ class Context:
         """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""
         self.steps -= steps
         if self.steps < 0:
-            raise FhirPathError(f"more than {MAX_STEPS} steps")
+            raise FhirPathError(f"more than {self.host.steps} steps")
 
     def truth(self, items: Items) -> bool | None:
         """A collection as a boolean: empty is None, one item that is no boolean counts as true."""

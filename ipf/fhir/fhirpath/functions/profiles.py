@@ -84,7 +84,7 @@ def slice_function(context: Context, focus: Items, structure: Items, name: Items
         context.spend(LOOKUP_STEPS)
         belongs = context.host.in_slice(item, url, slice_name)
         if belongs is None:
-            raise FhirPathError(f"whether an item belongs to the slice {slice_name[:60]} cannot be decided")
+            raise FhirPathError("slice(): whether an item belongs to it cannot be decided")
         if belongs:
             found.append(item)
     return found
@@ -122,7 +122,7 @@ def check_modifiers(compiler: Compiling, focus: ast.Node | None, args: Arguments
         for found in member(nodes(context, this), "modifierExtension", context.model):
             url = found.value.get("url") if isinstance(found.value, dict) else None
             if url is None or url not in urls:
-                raise FhirPathError(f"the modifier extension {str(url)[:200]} is not understood")
+                raise FhirPathError("checkModifiers(): a modifier extension that is not understood")
         return source.run(context, this)
 
     return Code(run, source.kind)
