@@ -91,11 +91,15 @@ def _resource(value: Any, depth: int) -> Issues:
 
 @dataclass(slots=True)
 class _Members:
-    """The JSON members of a type: `forms` of single primitives, `checks` of all others."""
+    """The JSON members of a type: `forms` of single primitives, `checks` of all others.
+
+    `arrays`: lists of primitives and of their `_` members -> the name of the other one.
+    """
 
     forms: dict[str, Primitive] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
+    arrays: dict[str, str] = field(default_factory=dict)
 
 
 class _Checks:
@@ -139,6 +143,7 @@ class _Checks:
             form = _form(kind, element.path)
             if element.many:
                 members.checks[name] = _list(_primitive(kind, form), nulls=True)
+                members.arrays |= {name: f"_{name}", f"_{name}": name}
             else:
                 members.forms[name], members.kinds[name] = form, kind
             extra = self._compiled("Element")
@@ -147,7 +152,7 @@ class _Checks:
 
 def _object(path: str, members: _Members) -> Check:
     """The check of an object with these members, which are added later."""
-    form_of, check_of, kinds = members.forms.get, members.checks.get, members.kinds
+    form_of, check_of, kinds, arrays = members.forms.get, members.checks.get, members.kinds, members.arrays
 
     def check(value: Any, depth: int) -> Issues:
         if type(value) is not dict:
@@ -167,6 +172,8 @@ def _object(path: str, members: _Members) -> Check:
             else:
                 inner = check_of(name)
                 issues = _unknown(path, name) if inner is None else inner(item, depth + 1)
+                if issues is None and name in arrays:
+                    issues = _unbalanced(name, item, arrays[name], value.get(arrays[name]))
             if issues is not None:
                 found = [*(found or ()), *_below(f".{name[:60]}", issues)]
                 if len(found) >= _MAX_ISSUES:
@@ -178,6 +185,25 @@ def _object(path: str, members: _Members) -> Check:
 
 def _unknown(path: str, name: str) -> list[Issue]:
     return _malformed(f"{path} has no element {name[:60]}")
+
+
+def _unbalanced(name: str, items: list[Any], other: str, others: Any) -> Issues:
+    """The issues of a list of primitives and the list of their `_` members, in which null stands for what is absent.
+
+    Each place has a value, or an entry with an id or extensions (https://hl7.org/fhir/R4/json.html#null).
+    """
+    if others is None and None not in items:
+        return None  # the most frequent case
+    if others is not None and name[0] == "_":
+        return None  # the list of values tells
+    if type(others) is list and others and len(others) != len(items):
+        return _malformed(f"{name} and {other} must have the same number of entries")
+    balance = others if type(others) is list else []
+    found: list[Issue] = []
+    for number, item in enumerate(items):
+        if item is None and (number >= len(balance) or balance[number] is None):
+            found += _malformed(f"null without an entry of {other} at the same place", f"[{number}]")
+    return found[:_MAX_ISSUES] or None
 
 
 def _list(one: Check, nulls: bool) -> Check:

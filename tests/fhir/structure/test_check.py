@@ -74,7 +74,58 @@ WRONG_FORMATS: tuple[tuple[Json, str], ...] = (
 )  # fmt: skip
 
 
+ABSENT: Json = {"extension": [{"url": "u", "valueCode": "unknown"}]}
+BALANCED: tuple[Json, ...] = (
+    {"given": ["a", "b"]},
+    {"given": ["a", None], "_given": [None, ABSENT]},
+    {"given": ["a", "b"], "_given": [ABSENT, {"id": "x"}]},
+    {"given": [None], "_given": [ABSENT]},
+    {"given": ["a", "b"], "_given": [None, ABSENT]},
+    {"given": ["a"], "_given": [None]},  # no entry is without a value
+    {"_given": [ABSENT, {"id": "x"}]},
+    {"_given": [ABSENT], "given": [None]},
+)
+_LENGTH, _NULL, _EMPTY = "must have the same number of entries", "null without an entry of", "must not be empty"
+UNBALANCED: tuple[tuple[Json, str, str], ...] = (
+    ({"given": [None]}, "given[0]", _NULL),
+    ({"given": ["a", None]}, "given[1]", _NULL),
+    ({"given": [None], "_given": [None]}, "given[0]", _NULL),
+    ({"given": [None, "a"], "_given": [None, ABSENT]}, "given[0]", _NULL),
+    ({"_given": [None, ABSENT], "given": [None, "a"]}, "given[0]", _NULL),
+    ({"_given": [None, ABSENT]}, "_given[0]", _NULL),
+    ({"_given": [None]}, "_given[0]", _NULL),
+    ({"given": ["a", "b"], "_given": [ABSENT]}, "given", _LENGTH),
+    ({"given": ["a"], "_given": [None, ABSENT]}, "given", _LENGTH),
+    ({"given": [None], "_given": [ABSENT, ABSENT]}, "given", _LENGTH),
+    ({"given": []}, "given", _EMPTY),
+    ({"given": ["a"], "_given": []}, "_given", _EMPTY),
+    ({"given": ["a"], "_given": [{}]}, "_given[0]", _EMPTY),
+    ({"given": [None], "_given": [{}]}, "_given[0]", _EMPTY),
+    ({"family": None}, "family", "a value of type string is expected"),
+    ({"_family": None}, "_family", "a JSON object is expected"),
+    ({"_family": {}}, "_family", _EMPTY),
+    ({"family": "a", "_given": ABSENT}, "_given", "a list is expected"),
+    ({"given": ["a"], "_given": ABSENT}, "_given", "a list is expected"),
+    ({"given": ["a"], "_given": [5]}, "_given[0]", "a JSON object is expected"),
+    ({"given": ["a"], "period": {}}, "period", _EMPTY),
+    ({"prefix": [None, None]}, "prefix[0]", _NULL),
+)
+
+
 class CheckTests(TestCase):
+    def test_null_stands_for_the_other_list(self) -> None:
+        """Of a primitive that repeats, each place has a value, or an entry in the list of extensions."""
+        for name in BALANCED:
+            self.assertEqual(places({"resourceType": "Patient", "name": [name]}), [], name)
+        for name, place, text in UNBALANCED:
+            found = structure_issues({"resourceType": "Patient", "name": [name]})
+            self.assertEqual(found[0].place, f"Patient.name[0].{place}", name)
+            self.assertEqual((found[0].category, text in found[0].text), (Category.MALFORMED, True), (name, found))
+        many = structure_issues({"resourceType": "Patient", "name": [{"given": [None] * 100}]})
+        self.assertEqual(len(many), 20)
+        for other in ({"name": [None]}, {"contact": [None]}, {"name": []}, {"contact": [{}]}):
+            self.assertEqual([one for _, one in places({"resourceType": "Patient", **other})], ["MALFORMED"], other)
+
     def test_formats_and_codes(self) -> None:
         for resource, place in WRONG_FORMATS:
             self.assertEqual(places(resource), [(place, "INVALID")], resource)
