@@ -45,6 +45,13 @@ CRITERIA = [
     "Patient?organization=Organization/o1",
     "Patient?organization=o1",
     "Patient?active=true",
+    "Patient?name=erg",
+    "Patient?name=van",
+    "Patient?name=van&gender=male",
+    "Patient?_text=bone",
+    "Patient?_content=-must&gender=male",
+    "Patient?_filter=gender eq male and not(name co ust)",
+    "Patient?_filter=identifier eq urn:a|1 or active eq true",
     "Observation?subject=Patient/p1",
 ]
 
@@ -82,7 +89,8 @@ PATIENTS = optional(
     identifier=st.lists(
         optional(system=st.sampled_from(["urn:a", "urn:b"]), value=st.sampled_from(["1", "2"])), max_size=2
     ),
-    name=st.lists(st.builds(dict, family=st.sampled_from(["Muster", "muster", "Must", "Huber"])), max_size=2),
+    name=st.lists(st.builds(dict, family=st.sampled_from(["Muster", "muster", "Must", "Huber van Erg"])), max_size=2),
+    text=st.sampled_from([{"status": "generated", "div": "<div>in bone</div>"}, {"status": "empty", "div": "<div/>"}]),
     managingOrganization=st.builds(dict, reference=st.sampled_from(["Organization/o1", "Organization/o2"])),
 )
 
@@ -98,7 +106,7 @@ class MatchingTests(TestCase):
             number
             for number, text in enumerate(criteria, 1)
             if (query := parse_criteria(text)).resource_type == "Patient"
-            and matches(query, one.after, id=id, last_updated=NOW)
+            and matches(query, one.after, id=id, last_updated=NOW, resource=resource)
         ]
         self.assertEqual(index(*subscriptions(criteria)).match(one), expected)
 

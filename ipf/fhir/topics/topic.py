@@ -203,6 +203,6 @@ def alone(query: Query) -> Query:
     needs_store = parameters_that_need_store(query)
     if needs_store or query.includes:
         names = ", ".join(needs_store) or "_include"
-        text = f"{names} cannot be used: topics match single resources, without other resources"
+        text = f"{names} cannot be used: a subscription is matched on one resource, without others or value sets"
         raise Problem(Category.BUSINESS_RULE, text)
     return query
