@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import http.client
 import json
 import random
@@ -37,8 +38,9 @@ class JobKillTests(TestCase):
         try:
             service.start()
             service.wait_ready()
-            url = f"http://127.0.0.1:{files.server_port}/Patient.ndjson"
-            status = [self._begin(service, "/fhir/$import", {"input": [{"type": "Patient", "url": url}]})]
+            url = f"http://127.0.0.1:{files.server_port}/Patient"
+            inputs = [{"type": "Patient", "url": f"{url}{end}"} for end in (".ndjson", ".ndjson.gz")]
+            status = [self._begin(service, "/fhir/$import", {"input": inputs})]
             status += [self._begin(service, "/fhir", _bundle(number)) for number in range(BUNDLES)]
             for _ in range(KILLS):
                 await asyncio.sleep(chance.uniform(0.2, 1.0))
@@ -70,7 +72,7 @@ class JobKillTests(TestCase):
 
     def _check(self, service: ServiceProcess, answers: list[Any]) -> None:
         imported, *bundles = answers
-        self.assertEqual((imported["output"][0]["count"], imported["error"]), (LINES, []))
+        self.assertEqual(([one["count"] for one in imported["output"]], imported["error"]), ([LINES, LINES], []))
         for number, answer in enumerate(bundles):
             entry = answer["entry"][0]
             self.assertEqual(entry["response"]["status"], "200 OK")
@@ -79,9 +81,10 @@ class JobKillTests(TestCase):
             location = entry["resource"]["entry"][0]["response"]["location"]
             self.assertIn(f"Patient/{found['entry'][0]['resource']['id']}/_history/1", location)
         found = service.get("/fhir/Patient?identifier=urn:imported%7C&_summary=count")[1]
-        self.assertEqual(found["total"], LINES)
-        last = service.get(f"/fhir/Patient/i{LINES - 1}/_history")[1]
-        self.assertEqual(last["total"], 1)
+        self.assertEqual(found["total"], 2 * LINES)
+        for kind in ("plain", "packed"):
+            last = service.get(f"/fhir/Patient/{kind}{LINES - 1}/_history")[1]
+            self.assertEqual(last["total"], 1)
 
 
 def _post(service: ServiceProcess, path: str, body: Any) -> tuple[int, Any]:
@@ -103,16 +106,21 @@ def _bundle(number: int) -> Any:
 
 
 class _Patients(BaseHTTPRequestHandler):
-    """One file."""
+    """A file, and one that is gzipped."""
 
     def do_GET(self) -> None:
         """http.server: a request."""
+        is_packed = self.path.endswith(".gz")
+        kind = "packed" if is_packed else "plain"
         lines = (
-            {"resourceType": "Patient", "id": f"i{n}", "identifier": [{"system": "urn:imported", "value": str(n)}]}
+            {"resourceType": "Patient", "id": f"{kind}{n}", "identifier": [{"system": "urn:imported", "value": str(n)}]}
             for n in range(LINES)
         )
         body = "".join(json.dumps(one) + "\n" for one in lines).encode()
+        body = gzip.compress(body) if is_packed else body
         self.send_response(200)
+        if is_packed:
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", "application/fhir+ndjson")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
