@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from ipf.ports.audit import Audit
+from ipf.ports.resources import Version
+
+Record = Callable[[Sequence[Version]], Sequence[Audit]]
+"""From the versions that a step removes, the audit records that are written with their removal."""
 
 DEFINITION_TYPES = frozenset({"Basic", "Consent", "SearchParameter", "Subscription", "SubscriptionTopic"})
 """Types of which every process has a copy: their last version stays, so that processes learn of the deletion."""
@@ -40,15 +46,18 @@ class ExpungeStep:
     (a Provenance names the version), versions (a deletion with other versions), definition (`DEFINITION_TYPES`).
     """
 
-    removed: int
+    removed: Sequence[Version] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
     next: ExpungeCursor | None = None
+    refused: str = ""
 
 
 class ExpungeStore(Protocol):
     """The FHIR database."""
 
-    async def expunge(self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor) -> ExpungeStep:
+    async def expunge(
+        self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor, record: Record = lambda versions: ()
+    ) -> ExpungeStep:
         """Look at `limit` versions at most, in order of rid and version, and remove them in one transaction.
 
         The current version of a resource that is not deleted is never removed.

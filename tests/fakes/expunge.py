@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
+from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
 from ipf.ports.resources import Version
 from tests.fakes.exports import MemoryExports
 from tests.fakes.jobs import MemoryJobs
@@ -23,7 +23,9 @@ class MemoryExpungeStore:
         self._jobs = jobs
         self._holds = holds
 
-    async def expunge(self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor) -> ExpungeStep:
+    async def expunge(
+        self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor, record: Record = lambda versions: ()
+    ) -> ExpungeStep:
         """See `ExpungeStore.expunge`."""
         found = [
             (key, version)
@@ -33,13 +35,14 @@ class MemoryExpungeStore:
         ]
         found.sort(key=lambda one: (one[1].rid, one[1].version_id))
         kept: Counter[str] = Counter()
-        removed = 0
+        removed: list[Version] = []
         for key, version in found[:limit]:
             reason = self._reason(key, version)
             kept.update([reason] if reason else [])
             if not reason:
                 self._remove(key, version)
-                removed += 1
+                removed.append(version)
+        self._store.audits += record(removed) if removed else ()
         last = found[limit - 1][1] if len(found) >= limit else None
         return ExpungeStep(removed, kept, None if last is None else ExpungeCursor(last.rid, last.version_id))
 

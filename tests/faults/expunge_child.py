@@ -1,4 +1,4 @@
-"""A process that expunges and waits behind a statement: `python -m tests.faults.expunge_child URL STATEMENT`."""
+"""A process that expunges, and waits behind a statement: `python -m tests.faults.expunge_child URL NAME`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
 from ipf.ports.expunge import ExpungeCursor, ExpungeRequest
+from ipf.store.erasure import expunge
 from ipf.store.erasure.expunge import PostgresExpungeStore
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.session import Session
@@ -16,11 +17,11 @@ from ipf.store.postgres.session import Session
 
 async def main(reactor: Any, url: str, wanted: str) -> None:
     """Expunge everything of the tenant, one version after the other."""
-    many = Session.many
+    many, beginning = Session.many, getattr(expunge, wanted).partition("{")[0]
 
     async def waiting(session: Session, sql: str) -> Any:
         rows = await many(session, sql)
-        if sql.startswith(wanted) and rows:
+        if sql.startswith(beginning) and rows:
             print(wanted, flush=True)
             sys.stdin.read()  # until it is killed
         return rows

@@ -17,11 +17,8 @@ from tests.rest.world import World, patient
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-STATEMENTS = (
-    "SELECT rid, version_id, deleted FROM resources",  # the resources are locked
-    "DELETE FROM resource_versions v USING",  # former versions are gone
-    "DELETE FROM resource_versions v WHERE",  # the deletion, their last version, is gone
-)
+# Behind these: the resources are locked; former versions are gone; the deletion, their last version, is gone.
+STATEMENTS = ("_LOCK", "_REMOVE", "_REMOVE_LAST")
 _OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
 # A resource has its current version, unless that is a deletion; a version, and an index entry, have a resource.
 _TORN = """SELECT (SELECT count(*) FROM resources r WHERE NOT EXISTS (SELECT FROM resource_versions v

@@ -10,15 +10,22 @@ Source: https://smilecdr.com/docs/fhir_repository/deleting_data.html
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
-from ipf.ports import Answer, Json, Request
-from ipf.ports.expunge import ExpungeCursor, ExpungeRequest, ExpungeStore
+from ipf.ports import Answer, Clock, Json, Request, Version
+from ipf.ports.audit import Audit, millisecond_of
+from ipf.ports.expunge import ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.write.repository import Repository
 from ipf.security.access import Unauthorized, does_all
 from ipf.security.audit import check_immutable
+
+log = Logger()
 
 _CURSOR = "_cursor"
 _KNOWN = ("limit", "expungeDeletedResources", "expungePreviousVersions", _CURSOR)
@@ -37,16 +44,47 @@ async def expunge(request: Request, repository: Repository) -> Answer:
         raise Problem(Category.VALUE, f"limit must be a number from 1 to {_MOST}", "limit")
     wanted = await _wanted(request, arguments, repository)
     after: ExpungeCursor | None = await _after(wanted, arguments, repository)
-    count, kept = 0, Counter[str]()
+    count, kept, audit = 0, Counter[str](), _Audit(request, repository.clock)
     while after is not None and count < limit:
-        step = await store.expunge(wanted, min(_CHUNK, limit - count), after)
-        count, after = count + step.removed, step.next
+        step = await store.expunge(wanted, min(_CHUNK, limit - count), after, audit.records)
+        audit.ended(step)
+        count, after = count + len(step.removed), step.next
         kept.update(step.kept)
     if kept["legal-hold"] and wanted.id is not None:
         text = f"{wanted.resource_type}/{wanted.id} concerns a patient under a legal hold (IPF_LEGAL_HOLDS)"
         raise Problem(Category.CONFLICT, text)
     token = None if after is None else await repository.sealed(_token(wanted, after))
-    return Answer(200, dumps(_answer(count, kept, token)))
+    return Answer(200, dumps(_answer(count, kept, token)), about=audit.left)
+
+
+@dataclass(slots=True)
+class _Audit:
+    """The records of the steps, each committed with what it removes.  `left`: versions that no such record has."""
+
+    request: Request
+    clock: Clock
+    left: list[Version] = field(default_factory=list)
+    _count: int = 0
+
+    def records(self, versions: Sequence[Version]) -> list[Audit]:
+        """Those of a step that removes these versions."""
+        draft = self.request.draft
+        made = [] if draft is None else draft.records(200, versions, millisecond_of(self.clock()))
+        self._count = len(made)
+        return made
+
+    def ended(self, step: ExpungeStep) -> None:
+        """The step is committed."""
+        draft = self.request.draft
+        if draft is None or not step.removed:
+            return
+        if step.refused:
+            log.warn("event=audit_not_written count={count} reason={reason}",
+                     event="audit_not_written", count=self._count, reason=step.refused)  # fmt: skip
+            draft.deferred(self._count)
+            self.left += step.removed
+        else:
+            draft.committed(step.removed, self._count)
 
 
 def _store(request: Request, repository: Repository) -> ExpungeStore:

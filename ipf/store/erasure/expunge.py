@@ -2,17 +2,23 @@
 
 A step reads a range of rids and removes the versions it finds in one transaction.  It locks their resources, so that a
 deleted one is not created again meanwhile; a writer that waited reads again.  After a crash, a repetition finds what is
-left: the deletion itself is the last version of a resource that goes.
+left: the deletion itself is the last version of a resource that goes.  The audit records of a step are written in its
+transaction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
-from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
+from ipf.ports.audit import Audit
+from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
+from ipf.ports.resources import Version
 from ipf.store.erasure.search import NEXT, RANGE, mentions, partition_of, texts
+from ipf.store.postgres.audit_calls import note, refusal
 from ipf.store.postgres.database import Database, Session
+from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import bigints, literal
 
 _FOUND = """
@@ -64,10 +70,12 @@ CROSS JOIN LATERAL (SELECT i.reference,
     '[^A-Za-z]' || r.resource_type || '/' || i.id || '[^A-Za-z0-9.-]',
     '[^A-Za-z]' || r.resource_type || '/' || i.id || '/_history/'
 ) AS n(reference, stamped, listed, whole, of_version)"""
-_REMOVE = """DELETE FROM resource_versions v USING unnest({rids}, {numbers}::integer[]) AS c(rid, version_id)
-WHERE v.rid = c.rid AND v.version_id = c.version_id RETURNING 1"""
-_REMOVE_LAST = """DELETE FROM resource_versions v WHERE v.rid = ANY ({rids}) AND NOT EXISTS (
-    SELECT FROM resource_versions o WHERE o.rid = v.rid AND o.version_id <> v.version_id) RETURNING v.rid"""
+_REMOVE = f"""DELETE FROM resource_versions v
+USING unnest({{rids}}, {{numbers}}::integer[]) AS c(rid, version_id), resources r
+WHERE v.rid = c.rid AND v.version_id = c.version_id AND r.rid = v.rid RETURNING {VERSION_COLUMNS}"""
+_REMOVE_LAST = f"""DELETE FROM resource_versions v USING resources r
+WHERE r.rid = v.rid AND v.rid = ANY ({{rids}}) AND NOT EXISTS (
+    SELECT FROM resource_versions o WHERE o.rid = v.rid AND o.version_id <> v.version_id) RETURNING {VERSION_COLUMNS}"""
 _TABLES = ("index_text", "index_date", "index_quantity", "index_words", "resources")
 
 Key = tuple[int, int]
@@ -85,11 +93,15 @@ class PostgresExpungeStore:
         self._base_url = base_url
         self._holds = [hold.rpartition(":") for hold in holds]
 
-    async def expunge(self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor) -> ExpungeStep:
+    async def expunge(
+        self, wanted: ExpungeRequest, limit: int, after: ExpungeCursor, record: Record = lambda versions: ()
+    ) -> ExpungeStep:
         """See `ExpungeStore.expunge`."""
 
         async def work(session: Session) -> ExpungeStep:
-            return await self._step(session, wanted, limit, after)
+            step = await self._step(session, wanted, limit, after)
+            records = record(step.removed) if step.removed else ()
+            return replace(step, refused=await _note(session, wanted.tenant, records)) if records else step
 
         return await self._database.for_tenant(wanted.tenant).transact(work)
 
@@ -97,7 +109,7 @@ class PostgresExpungeStore:
         values = {"of": _of(wanted), "after": after.rid - 1, "limit": RANGE}
         ((until,),) = await session.many(NEXT.format(**values))
         if until is None:
-            return ExpungeStep(0)
+            return ExpungeStep()
         rows = await session.many(_FOUND.format(
             of=_of(wanted, "r.") + ("" if wanted.version_id is None else f" AND v.version_id = {wanted.version_id}"),
             rid=after.rid, number=after.version_id, until=until, limit=limit,
@@ -109,10 +121,10 @@ class PostgresExpungeStore:
 
     async def _remove(
         self, session: Session, wanted: ExpungeRequest, found: dict[Key, bool]
-    ) -> tuple[int, Counter[str]]:
+    ) -> tuple[list[Version], Counter[str]]:
         """`found`: versions, and whether each is the deletion of its resource."""
         if not found:
-            return 0, Counter()
+            return [], Counter()
         locked = await session.many(_LOCK.format(rids=_rids(found)))
         gone = {rid: version for rid, version, deleted in locked if deleted}
         fit = [key for key, last in found.items() if key[0] in gone or (wanted.previous and not last)]
@@ -123,13 +135,13 @@ class PostgresExpungeStore:
         former = [key for key in free if not found[key]]
         removed = await session.many(_REMOVE.format(rids=_rids(former), numbers=_numbers(former)))
         deletions = [key for key in free if found[key]]
-        ended = [row[0] for row in await session.many(_REMOVE_LAST.format(rids=_rids(deletions)))]
+        ended = await session.many(_REMOVE_LAST.format(rids=_rids(deletions)))
         for table in _TABLES if ended else ():
-            partition = partition_of(wanted.tenant)
-            await session.many(f"DELETE FROM {table} WHERE partition_id = {partition} AND rid = ANY ({bigints(ended)})")
+            partition, rids = partition_of(wanted.tenant), bigints(row[0] for row in ended)
+            await session.many(f"DELETE FROM {table} WHERE partition_id = {partition} AND rid = ANY ({rids})")
         if len(deletions) > len(ended):
             kept["versions"] += len(deletions) - len(ended)
-        return len(removed) + len(ended), kept
+        return [version(row) for row in (*removed, *ended)], kept
 
     def _kept(self, wanted: ExpungeRequest, keys: list[Key]) -> str:
         """The statement that says why each version stays, NULL for those that go."""
@@ -144,6 +156,13 @@ class PostgresExpungeStore:
             held=is_held if held else "false",
             definitions=texts(DEFINITION_TYPES),
         )
+
+
+async def _note(session: Session, tenant: str, records: Sequence[Audit]) -> str:
+    """Write audit records; why they could not be written, "" when they were."""
+    (number,) = await session.one(f"SELECT {partition_of(tenant)}")
+    await session.many(note(records, {tenant: number}))
+    return refusal(session.warnings())
 
 
 def _of(wanted: ExpungeRequest, prefix: str = "") -> str:

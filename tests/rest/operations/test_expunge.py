@@ -9,11 +9,14 @@ from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.ports.audit import Audit
 from ipf.ports.expunge import ExpungeCursor, ExpungeRequest
+from ipf.rest.audit.recorder import observer
 from ipf.rest.background import KINDS, job_runner
 from ipf.rest.jobs.jobs import request_of
 from ipf.rest.operations import expunge as operation
 from ipf.rest.operations.subscription_status import set_status
+from ipf.rest.router import handler
 from ipf.security.access import install
+from ipf.security.audit import AuditRules
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
@@ -328,33 +331,38 @@ class ExpungeSuite(Suite):
             self.assertEqual((await self.refused("Patient/a/", PREVIOUS)).status, status)
 
     async def test_audit(self) -> None:
-        """A record of each call, also of one that is refused: what it asked for, and of whom."""
+        """The records of each call: what it asked for, and what it removed of whom, committed with the removal."""
         self.world.expunges = True
-        await self.put("a", 2)
-        await self.world.send("PUT", "Observation/o-a", observation("a"))
+        self.patch(operation, "_CHUNK", 2)
+        await self.put("a", 4)
+        for text in ("x", "y"):
+            await self.world.send("PUT", "Observation/o-a", observation("a", code={"text": text}))
         database = self.world.database
         trail = Trail(self.world, MemoryAuditStore() if database is None else PostgresAuditStore(database))
         nobody = Caller("bob", "app", ("system/*.rs",))
         for url, caller, status in (
-            ("Patient/a/", OPEN, 200), ("Observation/o-a/", OPEN, 200), ("Patient/a/_history/2/", OPEN, 409),
-            ("", OPEN, 200), ("Patient/", nobody, 401),
+            ("Patient/a/", OPEN, 200), ("Observation/o-a/", OPEN, 200), ("Observation/o-a/", OPEN, 200),
+            ("Patient/a/_history/4/", OPEN, 409), ("", OPEN, 200), ("Patient/", nobody, 401),
         ):  # fmt: skip
             answer = await trail.send("POST", f"{url}$expunge", parameters(PREVIOUS), caller)
             self.assertEqual(answer.status, status, answer.body)
         asked = f"$expunge?{PREVIOUS}=true"
         self.assertEqual([_shown(one) for one in trail.noted], [
-            ("operation", 200, f"Patient/a/{asked}", ("Patient/a",), ()),
-            ("operation", 200, f"Observation/o-a/{asked}", ("Observation/o-a",), ()),
-            ("operation", 409, f"Patient/a/_history/2/{asked}", ("Patient/a",), ()),
-            ("operation", 200, asked, (), ()),
-            ("operation", 401, f"Patient/{asked}", (), ()),
+            (200, f"Patient/a/{asked}", ("Patient/a/_history/1", "Patient/a/_history/2"), ()),
+            (200, f"Patient/a/{asked}", ("Patient/a/_history/3",), ()),
+            (200, f"Observation/o-a/{asked}", ("Observation/o-a/_history/1",), ("Patient/a",)),
+            (200, f"Observation/o-a/{asked}", ("Observation/o-a",), ()),
+            (409, f"Patient/a/_history/4/{asked}", ("Patient/a",), ()),
+            (200, asked, (), ()),
+            (401, f"Patient/{asked}", (), ()),
         ])  # fmt: skip
+        self.assertEqual(len(trail.committed), 3)
 
 
-def _shown(one: Audit) -> tuple[str, int, str, tuple[str, ...], tuple[str, ...]]:
-    """Interaction, status, target, entities and further patients of a record."""
-    context = one.context
-    return context.interaction, context.status, one.request_target, tuple(one.entities), tuple(one.patients)
+def _shown(one: Audit) -> tuple[int, str, tuple[str, ...], tuple[str, ...]]:
+    """Status, target, entities and further patients of a record of an operation."""
+    assert one.context.interaction == "operation"
+    return one.context.status, one.request_target, tuple(one.entities), tuple(one.patients)
 
 
 class MemoryExpungeTests(ExpungeSuite, OnMemory):
@@ -371,6 +379,24 @@ class PostgresExpungeTests(ExpungeSuite, OnPostgres):
         self.database = await postgres.database(self, "fhir", tenants=True)
         self.world = World(PostgresFhirStore(self.database), database=self.database)
         await self.test_provenance()
+
+    async def test_audit_behind_row_level_security(self) -> None:
+        self.database = await postgres.database(self, "fhir", tenants=True)
+        self.world = World(PostgresFhirStore(self.database), database=self.database)
+        await self.test_audit()
+
+    async def test_audit_that_cannot_be_committed(self) -> None:
+        """It is noted with the answer, and the versions are gone."""
+        self.world.expunges = True
+        await self.put("a", 2)
+        await self.database.many("ALTER FUNCTION insert_audit RENAME TO insert_audit_gone")
+        trail, noted = Trail(self.world, PostgresAuditStore(self.database)), []
+        observe = observer(AuditRules(), noted.append, lambda: 0, trail.new_id_suffix)
+        serve = handler(self.world.repository, None, observe, trail.drafts)
+        answer = await serve(self.world.request("POST", "Patient/a/$expunge", parameters(PREVIOUS)))
+        self.assertEqual((answer.status, await self.numbers("a")), (200, [2]))
+        self.assertEqual([one.entities for one in noted], [("Patient/a/_history/1",)])
+        self.assertEqual(trail.counted, [("deferred", 1)])
 
     async def test_delivered_events(self) -> None:
         """Once all subscribers have them, nothing is kept for them."""
@@ -393,13 +419,13 @@ class PostgresExpungeTests(ExpungeSuite, OnPostgres):
         await self.put("a", 3, deleted=True)
         wanted = ExpungeRequest("default", deleted=True)
         step = await self.world.expunge.expunge(wanted, 2, ExpungeCursor())
-        self.assertEqual(step.removed, 2)
+        self.assertEqual(len(step.removed), 2)
         self.assertEqual((await self.world.send("GET", "Patient/a")).status, 410)
         await self.put("a", 1)
-        self.assertEqual((await self.world.expunge.expunge(wanted, 2, ExpungeCursor())).removed, 0)
+        self.assertEqual((await self.world.expunge.expunge(wanted, 2, ExpungeCursor())).removed, [])
         self.assertEqual(await self.numbers("a"), [3, 4, 5])
         await self.world.send("DELETE", "Patient/a")
         step = await self.world.expunge.expunge(wanted, 9, ExpungeCursor())
-        self.assertEqual(step.removed, 4)
+        self.assertEqual(len(step.removed), 4)
         for table in ("resources", "resource_versions", "index_text", "index_date", "index_words"):
             self.assertEqual(await self.database.one(f"SELECT count(*) FROM {table}"), (0,))
