@@ -40,7 +40,6 @@ BACKWARDS = "<"  # before the token of a page that ends where the token is
 _TYPE = "_type"
 _TRAIL = "AuditEvent"
 _SORT = "_sort"
-_NO_REFERENCE = frozenset({"identifier", "text", "missing"})  # modifiers whose values are none
 _HANDLING = ("handling", "lenient", "strict")
 _SHOWN = frozenset({_SORT, "_summary", "_include", "_revinclude"})  # with their values, which are no data
 _ANY = "Basic"  # a type whose parameters are those of all types
@@ -186,28 +185,16 @@ def _queries(request: Request, repository: Repository, pairs: Pairs, scope: Scop
     """One query per type.  A parameter that one of them does not know is ignored for all, and listed in each."""
     types, now, strict = scope.types or (_ANY,), repository.clock(), is_strict(request, repository)
     sizes = repository.page_size, repository.max_page_size
-    if scope.single and any(request.base_url in value for _, value in pairs):
-        pairs = [(name, _with_relative(types[0], name, value, request.base_url)) for name, value in pairs]
 
     def read(used: Pairs) -> list[Query]:
-        return [parse_query(one, used, strict=strict, now=now, page_sizes=sizes) for one in types]
+        url = request.base_url
+        return [parse_query(one, used, strict=strict, now=now, page_sizes=sizes, base_url=url) for one in types]
 
     found = read(pairs)
     ignored = tuple(dict.fromkeys(pair for query in found for pair in query.ignored))
     if any(set(query.ignored) != {*ignored} for query in found):
         found = read(without(pairs, ignored))
     return [replace(query, ignored=ignored) for query in found] if ignored else found
-
-
-def _with_relative(resource_type: str, name: str, value: str, base_url: str) -> str:
-    """The value of a reference parameter; beside the URL of a resource of this server its relative reference."""
-    code, _, modifier = name.partition(":")
-    parameter = definitions().search_parameters(resource_type).get(code)
-    if parameter is None or parameter.type != "reference" or modifier in _NO_REFERENCE:
-        return value
-    own = f"{base_url}/"
-    parts = value.split(",")
-    return ",".join([*parts, *(one.removeprefix(own) for one in parts if one.startswith(own) and one != own)])
 
 
 def is_strict(request: Request, repository: Repository) -> bool:

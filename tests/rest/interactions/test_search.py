@@ -123,6 +123,10 @@ class SearchSuite(Suite):
             "resourceType": "Encounter", "id": "abs", "status": "planned", "class": {"code": "AMB"},
             "subject": {"reference": f"{BASE}/Patient/ann"},
         })  # fmt: skip
+        await self.world.send("PUT", "Organization/far", {
+            "resourceType": "Organization", "id": "far", "name": "x",
+            "partOf": {"reference": "http://other/fhir/Organization/1"},
+        })  # fmt: skip
         for url, expected in (
             (f"Observation?_id=bp&subject={BASE}/Patient/ann", ["Observation/bp"]),
             (f"Observation?_id=bp&subject:Patient={BASE}/Patient/ann,Patient/x", ["Observation/bp"]),
@@ -130,6 +134,18 @@ class SearchSuite(Suite):
             (f"Observation?_id=bp&subject={BASE}/", []),
             (f"Encounter?_id=abs&subject={BASE}/Patient/ann", ["Encounter/abs"]),
             ("Observation?_id=bp&subject=http://elsewhere/Patient/ann", []),
+            (f"Observation?_id=bp&subject={BASE}/Patient/ann/_history/1", ["Observation/bp"]),
+            (f"Observation?_id=bp&patient={BASE}/Patient/ann", ["Observation/bp"]),
+            (f"Observation?_id=bp&subject:Group={BASE}/Patient/ann", []),
+            (f"Observation?_id=bp&encounter.subject={BASE}/Patient/ann", ["Observation/bp"]),
+            (f"Encounter?_has:Observation:encounter:subject={BASE}/Patient/ann", ["Encounter/e1"]),
+            (f'Observation?_id=bp&_filter=subject re "{BASE}/Patient/ann"', ["Observation/bp"]),
+            (f"?_type=Observation,Encounter&_id=bp,e1&subject={BASE}/Patient/ann", ["Observation/bp", "Encounter/e1"]),
+            (f"Patient?organization:below={BASE}/Organization/west", ["Patient/ann"]),
+            ("Organization?partof=http://other/fhir/Organization/1", ["Organization/far"]),
+            ("Organization?partof:Organization=http://other/fhir/Organization/1/_history/4", ["Organization/far"]),
+            ("Organization?partof=Organization/1", []),
+            ("Organization?partof=http://third/fhir/Organization/1", []),
         ):
             self.assertEqual(entries(await self.world.send("GET", url)), expected, url)
 

@@ -55,16 +55,18 @@ def parse_query(
     strict: bool = True,
     now: datetime | None = None,
     page_sizes: tuple[int, int] | None = None,
+    base_url: str = "",
 ) -> Query:
     """The search that `pairs` (decoded, in order) state.
 
     `now` is what the prefix `ap` on a date is relative to.  `page_sizes`: the one where none is asked for, and the
-    largest.  Raises Problem with the parameter's name as its place:
-    NOT_SUPPORTED for what is unknown or not supported, VALUE for a value that cannot be read.
+    largest.  `base_url`: of this server; a URL below it finds relative references too.  Raises Problem with the
+    parameter's name as its place: NOT_SUPPORTED for what is unknown or not supported, VALUE for a value that cannot
+    be read.
     """
     if resource_type not in definitions().resource_types:
         raise Problem(Category.NOT_SUPPORTED, f"{resource_type} is no FHIR R4 resource type")
-    parser = _QueryParser(resource_type, strict, now)
+    parser = _QueryParser(resource_type, strict, now, base_url)
     alternatives = 0
     for name, value in pairs:
         alternatives += value.count(",")
@@ -156,6 +158,7 @@ class _QueryParser:
     resource_type: str
     strict: bool
     now: datetime | None
+    base_url: str = ""
     terms: list[Term] = field(default_factory=list)
     sort: tuple[Sort, ...] = ()
     count: int | None = None
@@ -191,7 +194,7 @@ class _QueryParser:
             if name.partition(":")[0] in ("_include", "_revinclude"):
                 self._add_include(name, value)
                 return
-            reader = TermReader(self.now, name)
+            reader = TermReader(self.now, name, base_url=self.base_url)
             if name == FILTER:
                 test = read_filter(reader, self.resource_type, value)
             else:

@@ -54,13 +54,14 @@ def served(resource_type: str) -> list[str]:
 class TermReader:
     """Reads one parameter of a search; `name` is the whole parameter as written, for messages.
 
-    `depth`: links of the chain so far.  `spent`: types that it went over.
+    `depth`: links of the chain so far.  `spent`: types that it went over.  `base_url`: of this server.
     """
 
     now: datetime | None
     name: str
     depth: int = 0
     spent: list[str] = field(default_factory=list)
+    base_url: str = ""
 
     def read(self, resource_type: str, name: str, value: str) -> Test:
         """The test; Unsupported for a parameter that may be left out, Problem for one that cannot be understood."""
@@ -93,7 +94,7 @@ class TermReader:
             parameter, source = SearchParameter(code, "special", "", (), ""), Source((code,))
         else:
             parameter, source = self._known(resource_type, code)
-        return RequestedParameter(self.name, "", parameter, source, self.now, resource_type)
+        return RequestedParameter(self.name, "", parameter, source, self.now, resource_type, self.base_url)
 
     def _known(self, resource_type: str, code: str) -> tuple[SearchParameter, Source]:
         parameter = definitions().search_parameters(resource_type).get(code)
@@ -135,7 +136,7 @@ class TermReader:
     def _deeper(self) -> TermReader:
         if self.depth >= _DEEPEST:
             raise self._refused("the chain is too long")
-        return TermReader(self.now, self.name, self.depth + 1, self.spent)
+        return TermReader(self.now, self.name, self.depth + 1, self.spent, self.base_url)
 
     def follow(self, resource_type: str, head: str, read: Callable[[TermReader, str], Test]) -> Test:
         """`subject:Patient`, `subject`: the test that `read` makes, on every type that the reference may point at."""

@@ -40,7 +40,7 @@ def in_hierarchy(requested: RequestedParameter, text: str) -> list[Test]:
     source, targets = requested.source, requested.parameter.targets or definitions().resource_types
     wanted = (source.refers_to,) if source.refers_to else targets
     literal = parse_reference(text) if "/" in text else None
-    if "/" in text and (literal is None or literal.base):
+    if "/" in text and (literal is None or literal.base not in ("", requested.base_url)):
         raise requested.refuse("with a modifier of hierarchies, write an id or Type/id")
     types = [one for one in wanted if literal is None or one == literal.resource_type]
     found: list[Test] = [

@@ -24,6 +24,7 @@ class RequestedParameter:
     """One parameter of a search: `name` as written (for messages), its definition and its sources.
 
     `now`: what `ap` on a date is relative to; None where the time of asking means nothing (stored criteria).
+    `base_url`: of this server, whose resources references name by URL as well; "" where nobody asks by URL.
     """
 
     name: str
@@ -32,6 +33,7 @@ class RequestedParameter:
     source: Source
     now: datetime | None = None
     resource_type: str = ""
+    base_url: str = ""
 
     def refuse(self, why: str) -> Problem:
         """A Problem about this parameter's value."""

@@ -100,7 +100,10 @@ _MODIFIERS: dict[str, Callable[[RequestedParameter, str], list[Test]]] = {
 
 
 def reference(requested: RequestedParameter, value: str) -> list[Test]:
-    """An id, `Type/id` or a URL; with `:identifier` a token."""
+    """An id, `Type/id` or a URL; with `:identifier` a token.
+
+    The URL of a resource of this server finds relative references to it as well.
+    """
     if requested.modifier == "identifier":
         return token(replace(requested, modifier="", source=Source(requested.source.codes)), value)
     if requested.modifier == "text":
@@ -111,6 +114,9 @@ def reference(requested: RequestedParameter, value: str) -> list[Test]:
     wanted = _wanted_types(requested)
     if "://" in text or text.startswith("urn:"):
         forms = _absolute_forms(text, wanted if requested.modifier or requested.source.refers_to else None)
+        own = parse_reference(text)
+        if own is not None and own.base == requested.base_url and own.resource_type in wanted:
+            forms.append(f"{own.resource_type}/{own.id}")
     elif "/" in text:
         literal = parse_reference(text)
         if literal is None:
