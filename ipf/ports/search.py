@@ -38,8 +38,8 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """An `_include` or `_revinclude`.  `source`: the referring type.  `code`: its parameter, `*` = all.  `target`: only
-    this type, "" = any.
+    """An `_include` or `_revinclude`.  `source`: the referring type, "" = any.  `code`: its parameter, `*` = all.
+    `target`: only this type, "" = any.
 
     `reverse`: include the resources that refer to a match (`_revinclude`).  `iterate`: also for included resources.
     """

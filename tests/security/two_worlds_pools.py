@@ -84,6 +84,7 @@ INCLUDES = (
     "_include:iterate=Encounter:service-provider", "_revinclude=Observation:subject", "_revinclude=Condition:patient",
     "_revinclude:iterate=Provenance:target", "_revinclude=Encounter:patient", "_include:iterate=Observation:has-member",
     "_revinclude:iterate=Observation:has-member", "_revinclude=List:item", "_include=Condition:asserter",
+    "_revinclude=*", "_revinclude:iterate=*", "_include:iterate=*",
 )  # fmt: skip
 
 LABELS = (

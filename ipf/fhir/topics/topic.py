@@ -178,9 +178,15 @@ class _TopicParser:
             for written in str(text).split("&"):
                 key, mark, value = written.partition("=")
                 try:
-                    yield read_include(_parameter(key, parameter) if mark else parameter, value if mark else key, name)
+                    found = read_include(
+                        _parameter(key, parameter) if mark else parameter, value if mark else key, name
+                    )
+                    if found.reverse and not found.source:
+                        raise Problem(Category.NOT_SUPPORTED, "write Type:parameter, or Type:*")
                 except Problem as refused:
                     self._leave_out(refused.text, f"{place}.{member}[{number}]")
+                else:
+                    yield found
 
 
 def _parameter(key: str, parameter: str) -> str:

@@ -143,7 +143,7 @@ async def search_response(
     await included.add(includes, page.matches)
     return Answer(200, searchset(
         page.matches, page.total, request.base_url, page_links, included=included.versions,
-        outcome=warnings_of(ignored, included.limit if included.is_truncated else 0), notes=notes,
+        outcome=warnings_of(ignored, included.left_out), notes=notes,
     ), applied(request, *_HANDLING), about=() if is_trail else (*page.matches, *included.versions))  # fmt: skip
 
 
@@ -245,15 +245,11 @@ def types_of(pairs: Pairs) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(named)), [pair for pair in pairs if pair[0] != _TYPE]
 
 
-def warnings_of(ignored: Sequence[tuple[str, str]], exceeded: int = 0) -> bytes:
-    """Warnings about the results as an OperationOutcome; empty when there are none.
-
-    `exceeded`: the limit of included resources, if there were more.
-    """
+def warnings_of(ignored: Sequence[tuple[str, str]], left_out: Sequence[str] = ()) -> bytes:
+    """Warnings about the results as an OperationOutcome; empty when there are none.  `left_out`: further warnings."""
     named = [f"{name}={value}"[:200] if name.partition(":")[0] in _SHOWN else name[:200] for name, value in ignored]
     texts = [f"search parameter {name} was ignored: unknown or not supported" for name in dict.fromkeys(named)]
-    if exceeded:
-        texts.append(f"the limit of {exceeded} included resources or ten steps was exceeded; further ones are left out")
+    texts += left_out
     return dumps(warning(texts)) if texts else b""
 
 

@@ -1,6 +1,7 @@
 """Included resources of a page: referenced by its matches (`_include`), or referencing them (`_revinclude`).
 
 References are taken from the index entries of the resources on the page; references to other servers are ignored.
+With `:iterate` an include is followed from included resources too, step by step, until nothing new is found.
 
 Source: https://hl7.org/fhir/R4/search.html#revinclude
 """
@@ -8,7 +9,7 @@ Source: https://hl7.org/fhir/R4/search.html#revinclude
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
@@ -20,7 +21,8 @@ from ipf.ports import OPEN, Caller, FhirStore, Version
 from ipf.ports.search import Include, Query, Term
 from ipf.rest.write.permission import found_by, visible
 
-_MAX_ROUNDS = 10
+_MOST_STEPS = 10
+_TRAIL = "AuditEvent"  # refers to nearly everything: `_revinclude=*` does not mean it
 
 Key = tuple[str, str]
 """(resource type, id)"""
@@ -28,7 +30,9 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Included:
-    """Included resources in order of discovery; `is_truncated`: there were more than `limit`.
+    """Included resources in order of discovery.
+
+    `is_truncated`: there were more than `limit`.  `is_deep`: more than ten steps of `:iterate` would find more.
 
     Resources that the `caller` may not see are left out, and their references are not followed.
     """
@@ -40,13 +44,14 @@ class Included:
     caller: Caller = OPEN
     versions: list[Version] = field(default_factory=list)
     is_truncated: bool = False
+    is_deep: bool = False
     known: set[Key] = field(default_factory=set)
 
     async def add(self, includes: Sequence[Include], matches: Sequence[Version]) -> None:
         """Follow the includes from the matches; those with `iterate` also from included resources."""
         self.known.update((one.resource_type, one.id) for one in matches)
-        wanted, last = list(includes), list(matches)
-        for _ in range(_MAX_ROUNDS):
+        wanted, last, found = list(dict.fromkeys(includes)), list(matches), 0
+        for _ in range(_MOST_STEPS + 1):
             if not wanted or not last or self.is_truncated:
                 return
             found = len(self.versions)
@@ -54,7 +59,15 @@ class Included:
                 await self._follow(include, last)
             last = self.versions[found:]
             wanted = [include for include in wanted if include.iterate]
-        self.is_truncated = self.is_truncated or bool(wanted and last)
+        self.is_deep = bool(last)
+        del self.versions[found:]  # of the step beyond the last one
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was left out, in words."""
+        texts = [f"more than {self.limit} resources would be included; further ones are left out"] * self.is_truncated
+        deep = f"the includes with :iterate end after {_MOST_STEPS} steps; what further ones would find is left out"
+        return [*texts, deep] if self.is_deep else texts
 
     async def _follow(self, include: Include, versions: Sequence[Version]) -> None:
         if include.reverse:
@@ -82,6 +95,12 @@ class Included:
         self._keep(await self.store.read_many(self.tenant, wanted))
 
     async def _referring(self, include: Include, versions: Sequence[Version]) -> None:
+        sources = [include.source] if include.source else await self.store.types(self.tenant)
+        for source in sources:
+            if source != _TRAIL or include.source:
+                await self._referring_from(replace(include, source=source), versions)
+
+    async def _referring_from(self, include: Include, versions: Sequence[Version]) -> None:
         pairs = reference_codes(include.source, include.code)
         values = [f"{one.resource_type}/{one.id}" for one in versions if include.target in ("", one.resource_type)]
         tests = [

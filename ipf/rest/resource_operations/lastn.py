@@ -49,7 +49,7 @@ async def lastn(request: Request, repository: Repository) -> Answer:
     matches = [] if query.summary_count else found
     included = Included(repository.store, request.tenant, request.base_url, repository.max_page_size, request.caller)
     await included.add(query.includes, matches)
-    warnings = warnings_of(ignored, included.limit if included.is_truncated else 0)
+    warnings = warnings_of(ignored, included.left_out)
     body = searchset(matches, len(found), request.base_url, links, included=included.versions, outcome=warnings)
     return Answer(200, body, applied(request, "handling", "lenient", "strict"), about=(*matches, *included.versions))
 

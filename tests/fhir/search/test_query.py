@@ -165,7 +165,6 @@ REFUSED = [
     ("Patient?_has:Encounter:location:status=1", "_has:Encounter:location:status", Category.VALUE),
     ("Patient?_include=Patient:name", "_include", Category.NOT_SUPPORTED),
     ("Patient?_include=organization", "_include", Category.VALUE),
-    ("Patient?_revinclude=*", "_revinclude", Category.NOT_SUPPORTED),
     ("Patient?_include:sideways=*", "_include:sideways", Category.NOT_SUPPORTED),
     ("Patient?_filter=nme eq x", "_filter", Category.NOT_SUPPORTED),
     ("Patient?_filter=", "_filter", Category.VALUE),

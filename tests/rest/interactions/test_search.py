@@ -110,11 +110,52 @@ class SearchSuite(Suite):
             ("Organization?_id=west&_revinclude=Organization:partof&_revinclude:iterate=Patient:organization",
              "Organization/east Patient/ann"),
             ("Patient?_id=bob&_include=Patient:general-practitioner", ""),
+            ("Patient?_id=ann&_revinclude=Observation:subject:Group", ""),
+            ("Patient?_id=ann&_revinclude=Observation:subject:Patient", "Observation/bp Observation/mass"),
+            ("Patient?_id=ann&_revinclude=*", "Encounter/e1 Observation/bp Observation/mass RiskAssessment/r1"),
+            ("Patient?_id=ann&_revinclude=Encounter:*", "Encounter/e1"),
+            ("Organization?_id=west&_revinclude=*", "Organization/east"),
+            ("Organization?_id=west&_revinclude:iterate=*",
+             "Organization/east Patient/ann Encounter/e1 Observation/bp Observation/mass RiskAssessment/r1"),
+            ("Organization?_id=west&_revinclude:iterate=Organization:*&_revinclude:iterate=Patient:organization:Organization",
+             "Organization/east Patient/ann"),
+            ("Organization?_id=east&_revinclude=Patient:organization&_revinclude=Observation:subject", "Patient/ann"),
+            ("Organization?_id=east&_revinclude=Patient:organization&_include:iterate=Patient:organization"
+             "&_include:iterate=Organization:partof", "Patient/ann Organization/west"),
+            ("?_type=Patient,Organization&_id=ann,west&_revinclude=Organization:partof", "Organization/east"),
         ]  # fmt: skip
         for url, expected in table:
             answer = await self.world.send("GET", url)
             self.assertEqual(sorted(entries(answer, "include")), sorted(expected.split()), url)
             self.assertEqual(loads(answer.body)["total"], len(entries(answer)), url)
+
+    async def test_limits_of_includes(self) -> None:
+        """What a limit leaves out is said; cycles end by themselves."""
+        for number in range(14):
+            of = {"partOf": {"reference": f"Organization/c{(number + 1) % 14}"}} if number != 11 else {}
+            body = {"resourceType": "Organization", "id": f"c{number}", "name": "x", **of}
+            await self.world.send("PUT", f"Organization/c{number}", body)
+        further = "&_include:iterate=Organization:partof"
+        for first, count, words in ((1, 10, []), (0, 10, ["10 steps"]), (12, 10, ["10 steps"]), (10, 1, [])):
+            answer = await self.world.send("GET", f"Organization?_id=c{first}{further}")
+            self.assertEqual(len(entries(answer, "include")), count, first)
+            self.check_warning(answer, words)
+        back = await self.world.send("GET", "Organization?_id=c11&_revinclude:iterate=Organization:partof")
+        self.assertEqual(len(entries(back, "include")), 10)
+        self.check_warning(back, ["10 steps"])
+        self.world.max_page_size = 4
+        for url in (f"Organization?_id=c0{further}", "Organization?_id=c11&_revinclude:iterate=*"):
+            answer = await self.world.send("GET", url)
+            self.assertEqual(len(entries(answer, "include")), 4)
+            self.check_warning(answer, ["more than 4 resources"])
+
+    def check_warning(self, answer: Answer, words: list[str]) -> None:
+        """The OperationOutcome among the entries has one issue for each of these words, or is not there."""
+        found = [one["resource"] for one in loads(answer.body)["entry"] if one["search"]["mode"] == "outcome"]
+        texts = [issue["diagnostics"] for outcome in found for issue in outcome["issue"]]
+        self.assertEqual(len(texts), len(words), texts)
+        for text, word in zip(texts, words, strict=True):
+            self.assertIn(word, text)
 
     async def test_absolute_references_to_this_server(self) -> None:
         """The URL of a resource of this server finds relative and absolute references to it."""

@@ -27,10 +27,8 @@ def read_include(name: str, value: str, resource_type: str) -> Include:
     if modifier and modifier not in _ITERATE:
         raise Problem(Category.NOT_SUPPORTED, f"search parameter {name[:80]}: the modifier is not supported", name[:80])
     reverse, iterate = code == "_revinclude", bool(modifier)
-    if value == ALL and not reverse:
-        return Include("" if iterate else resource_type, ALL, iterate=iterate)
     if value == ALL:
-        raise UnknownInclude(f"{code}: {ALL} is not supported; write Type:parameter", code)
+        return Include("" if iterate or reverse else resource_type, ALL, "", reverse, iterate)
     parts = value.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         raise Problem(Category.VALUE, f"search parameter {code}: write Type:parameter or Type:parameter:Target", code)
