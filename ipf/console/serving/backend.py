@@ -20,6 +20,8 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.wire.client.remote_service import RemoteService, Response
 
 PLACEMENT = "X-Ipf-Placement"
+WRITE_SECONDS = 300.0
+"""The time limit of everything but reads: a trial or an installation compiles maps, which takes a busy machine long."""
 ACTOR = "X-Ipf-Actor"
 """The signed-in person on whose behalf the console writes; the engine's audit trail names him."""
 
@@ -138,8 +140,9 @@ class Backend:
         return await self._request(method, f"{self._url}{path}{query}", body, headers)
 
     async def _request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        seconds = None if method == "GET" else WRITE_SECONDS
         try:
-            return await self._service.request(method, url, body, headers)
+            return await self._service.request(method, url, body, headers, seconds)
         except Problem as problem:
             raise BackendDown(problem.text) from None
 

@@ -1,16 +1,17 @@
 """Reindexing in batches: index entries of resources that are older than their search parameter.
 
-A batch is one transaction.  It locks the job (other processes skip it), takes the shared lock on the set of
-definitions, locks the rows of its resources against writers, writes the missing entries and records its progress.  A
-job of the default tenant (partition 1), whose definitions count for all, covers the resources of all tenants; any other
-covers its own.  Existing entries are no error.  All committed batches survive a crash.  Old entries of a changed
-parameter are removed first, also in batches.
+A batch is one transaction of at most `limit` resources, fewer where they are large. It locks the job (other processes
+skip it), takes the shared lock on the set of definitions, locks the rows of its resources against writers, writes the
+missing entries and records its progress. A job of the default tenant (partition 1), whose definitions count for all,
+covers the resources of all tenants; any other covers its own. Existing entries are no error. All committed batches
+survive a crash. Old entries of a changed parameter are removed first, also in batches.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import accumulate
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
@@ -83,7 +84,10 @@ JOBS = Statement(
 STATEMENTS = (TAKE, OPEN, BATCH, *CLEAR, PROGRESS, REQUEST, JOBS)
 
 _CLEAR_BATCH = 20_000
+_CHARACTERS = 100_000
+"""How much text of resources a batch reads.  Reading it and writing its statements is one turn of the reactor."""
 _NIL = "00000000-0000-0000-0000-000000000000"
+_BODY = 6  # the column of BATCH: after the tenant come VERSION_COLUMNS
 
 
 class PostgresReindexQueue:
@@ -131,8 +135,9 @@ class PostgresReindexQueue:
 
     async def _batch(self, session: Session, job: tuple[int, int, str, int, int], limit: int) -> None:
         id_, partition, types, last_rid, until_rid = job
-        rows = await session.many(BATCH.call(types, last_rid, until_rid, limit, partition))
-        status = "running" if len(rows) == limit else "done"
+        found = await session.many(BATCH.call(types, last_rid, until_rid, limit, partition))
+        rows = _first(found, _CHARACTERS)
+        status = "running" if len(found) == limit or len(rows) < len(found) else "done"
         reached = rows[-1][1] if rows else last_rid
         writes = Writes([_change(row) for row in rows])
         await self._symbols.ensure({row[0] for row in rows}, written_parameters(writes))
@@ -149,6 +154,12 @@ class PostgresReindexQueue:
         """See `ports.ReindexQueue.jobs`."""
         await self._symbols.load((tenant,))
         return [_job(row) for row in await self._all_tenants.many(JOBS.call(self._symbols.partition(tenant), limit))]
+
+
+def _first(rows: list[Row], characters: int) -> list[Row]:
+    """The first rows whose resources have so many characters together; one at least, if there is one."""
+    sizes = accumulate(len(row[_BODY]) for row in rows)
+    return rows[: max(1, sum(size <= characters for size in sizes))]
 
 
 def _change(row: Row) -> Change:

@@ -98,10 +98,13 @@ class RemoteService:
         """One GET without a token.  Problem UPSTREAM."""
         return await self.request("GET", url, None, headers)
 
-    async def request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """One request without a token.  Problem UPSTREAM."""
+    async def request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None
+    ) -> Response:
+        """One request without a token, within the time limit of the service or its own.  Problem UPSTREAM."""
+        limit = seconds or self._timeout_seconds
         try:
-            return await within(self._timeout_seconds, self._clock, self._request(method, url, body, headers))
+            return await within(limit, self._clock, self._request(method, url, body, headers))
         except Exception as failure:
             if was_cancelled(failure):
                 raise CancelledError() from failure

@@ -14,7 +14,7 @@ from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources import search_run, search_texts
+from ipf.store.resources import reindex, search_run, search_texts
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.search import SearchSql, query_parameters
@@ -149,6 +149,18 @@ class PostgresSearchTest(contract.SearchContract):
             await queue.run_batch(2)
         self.assertEqual(await self.found("Patient?family=quinones"), ["luz"])
         self.assertEqual(await self.database.many("SELECT count(*) FROM index_text"), before)
+
+    async def test_a_batch_of_large_resources_is_smaller(self) -> None:
+        """Reading a batch is one turn of the reactor; a resource that is larger than a batch is one by itself."""
+        await self.create(*NAMES)
+        self.patch(reindex, "_CHARACTERS", 1)
+        queue = PostgresReindexQueue(self.database)
+        wanted = (await queue.request("default", ("Patient",), "")).of_count
+        self.assertGreater(wanted, 1)
+        for count in range(1, wanted + 1):
+            await queue.run_batch(200)
+            (job,) = await queue.jobs("default", 1)
+            self.assertEqual((job.done_count, job.status == "done"), (count, count == wanted))
 
     async def test_many_values_of_a_name(self) -> None:
         """As many values as a search may have."""

@@ -136,10 +136,7 @@ class AmqpTests(BrokerCase):
         """A connection that was lost is made again by the next message, and what was confirmed is still there."""
         self.assertTrue((await self.delivered(self.sender, note(self.endpoint))).succeeded)
         self.server.kill()
-        sent = await self.sender.send(note(self.endpoint, 2))
-        self.assertEqual((sent.succeeded, sent.is_refused), (False, False))
-        sent = await self.sender.send(note(self.endpoint, 2))
-        self.assertEqual(sent.error, "AMQP: not connected: connection refused")
+        await self.refused(self.sender, note(self.endpoint, 2), "AMQP: not connected: connection refused")
         await self.aside(self.server.start())
         self.assertTrue((await self.delivered(self.sender, note(self.endpoint, 2))).succeeded)
         self.assertEqual(list(dict.fromkeys(await self.numbers())), ["1", "2"])

@@ -101,11 +101,7 @@ class PlainTests(NatsCase):
         """A connection that was lost is made again by the next message."""
         self.assertTrue((await self.sender.send(note(f"{self.host}/fhir.a"))).succeeded)
         self.server.kill()
-        sent = await self.sender.send(note(f"{self.host}/fhir.a", 2))
-        self.assertEqual((sent.succeeded, sent.is_refused), (False, False))
-        self.assertIn("NATS: ", str(sent.error))
-        sent = await self.sender.send(note(f"{self.host}/fhir.a", 2))
-        self.assertIn("NATS: not connected: ", str(sent.error))
+        await self.refused(self.sender, note(f"{self.host}/fhir.a", 2), "NATS: not connected: ")
         await self.aside(self.server.start())
         self.assertTrue((await self.delivered(self.sender, note(f"{self.host}/fhir.a", 2))).succeeded)
         stored = await self.aside(self.server.stored("FHIR"))
@@ -114,7 +110,7 @@ class PlainTests(NatsCase):
     async def test_a_server_that_does_not_answer(self) -> None:
         """The attempt fails at its time limit; what the server took in meanwhile is not stored twice."""
         impatient = self.channel(self.host, 1.0)
-        self.assertTrue((await impatient.send(note(f"{self.host}/fhir.a"))).succeeded)
+        self.assertTrue((await self.delivered(impatient, note(f"{self.host}/fhir.a"))).succeeded)
         await self.aside(self.server.pause())
         sent = await impatient.send(note(f"{self.host}/fhir.a", 2))
         self.assertEqual((sent.succeeded, sent.error), (False, "no acknowledgement within 1 s"))
