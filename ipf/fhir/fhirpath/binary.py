@@ -42,16 +42,11 @@ _ORDERED: dict[str, Callable[[int], bool]] = {
 
 def _compared(operator: str, left: Run, right: Run) -> Test:
     if operator in ("~", "!~"):
-        return lambda context, this: equivalent(left(context, this), right(context, this)) is (operator == "~")
+        return _by_content(left, right, lambda a, b: equivalent(a, b) is (operator == "~"))
     if operator == "=":
-        return lambda context, this: op.equal(left(context, this), right(context, this))
+        return _by_content(left, right, op.equal)
     if operator == "!=":
-
-        def differs(context: Context, this: Items) -> bool | None:
-            answer = op.equal(left(context, this), right(context, this))
-            return None if answer is None else not answer
-
-        return differs
+        return _by_content(left, right, lambda a, b: None if (same := op.equal(a, b)) is None else not same)
     holds = _ORDERED[operator]
 
     def ordered(context: Context, this: Items) -> bool | None:
@@ -59,6 +54,15 @@ def _compared(operator: str, left: Run, right: Run) -> Test:
         return None if order is None else holds(order)
 
     return ordered
+
+
+def _by_content(left: Run, right: Run, holds: Callable[[Items, Items], bool | None]) -> Test:
+    def test(context: Context, this: Items) -> bool | None:
+        a, b = left(context, this), right(context, this)
+        context.spend_on(a, b)
+        return holds(a, b)
+
+    return test
 
 
 def _equals_text(left: Run, wanted: str, same: bool) -> Test:
@@ -81,6 +85,7 @@ def _contained(operator: str, left: Run, right: Run) -> Test:
             return None
         if len(item) > 1:
             raise FhirPathError(f"'{operator}' needs one item to look for, got {len(item)}")
+        context.spend_on(item * len(items), items)
         return any(op.equal_items(item[0], other) for other in items)
 
     return test
@@ -89,7 +94,7 @@ def _contained(operator: str, left: Run, right: Run) -> Test:
 def _concatenation(left: Run, right: Run) -> Run:
     def run(context: Context, this: Items) -> Items:
         a, b = op.single(left(context, this), "&"), op.single(right(context, this), "&")
-        return op.text(_as_text(a) + _as_text(b))
+        return context.text(_as_text(a) + _as_text(b))
 
     return run
 
@@ -109,7 +114,11 @@ def _as_text(value: object) -> str:
 def _arithmetic(operator: str, left: Run, right: Run) -> Run:
     def run(context: Context, this: Items) -> Items:
         a, b = op.single(left(context, this), operator), op.single(right(context, this), operator)
-        return [] if a is None or b is None else op.arithmetic(operator, a, b)
+        if a is None or b is None:
+            return []
+        if type(a) is str and type(b) is str:
+            return context.text(op.arithmetic(operator, a, b)[0])
+        return op.arithmetic(operator, a, b)
 
     return run
 

@@ -226,6 +226,7 @@ def _union(parts: list[Code]) -> Code:
     def run(context: Context, this: Items) -> Items:
         items = [item for part in runs for item in part(context, this)]
         context.spend(len(items))
+        context.spend_on(items)
         return op.distinct(items)
 
     return Code(run, kind)

@@ -141,6 +141,33 @@ class LimitTest(unittest.TestCase):
         numbers = "(" + "|".join(map(str, range(100))) + ")"
         self.refused(f"{numbers}.select({numbers}.select({numbers}.select({numbers}.count())))")
 
+    def test_comparisons_count_what_they_contain(self) -> None:
+        """A large structure that is compared, or a long text that is made, for each of many items."""
+        data = {"resourceType": "Bundle", "entry": [{"resource": {**PATIENT, "id": str(n)}} for n in range(1000)]}
+        long = "'" + "x" * 5000 + "'.replace('x', '" + "y" * 1000 + "')"
+        for text in (
+            "entry.select(%resource ~ %resource)",
+            "entry.select(%resource = %resource)",
+            "entry.select(%resource != %resource)",
+            "entry.select(%resource in %resource)",
+            "entry.select(%resource | %resource)",
+            "entry.select(%resource.entry.distinct())",
+            "entry.select(%resource.entry.isDistinct())",
+            "entry.select(%resource.entry.intersect(%resource.entry))",
+            "entry.select(%resource.entry.exclude(%resource.entry))",
+            "entry.select(%resource.entry.subsetOf(%resource.entry))",
+            "entry.select(%resource.entry.supersetOf(%resource.entry))",
+            "entry.select(%resource.entry.union(%resource.entry))",
+            "entry.select(%resource.repeat(entry))",
+            f"entry.select({long})",
+            f"entry.select({long} & '')",
+            f"entry.select({long} + '')",
+            f"entry.select({long}.substring(1))",
+            f"entry.select({long}.encode('hex'))",
+        ):
+            error = self.assertRaises(FhirPathError, compile(text).evaluate, data)
+            self.assertIn("steps", str(error), text[:40])
+
     def test_deep_data(self) -> None:
         data: Any = {"x": 1}
         for _ in range(20_000):

@@ -10,12 +10,14 @@ from typing import Any
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.items.model import Model
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, wrap_all, wrapped
-from ipf.fhir.fhirpath.items.operators import truth
+from ipf.fhir.fhirpath.items.operators import text, truth
 
 MAX_STEPS = 1_000_000
 MAX_ITEMS = 1_000_000
 LOOKUP_STEPS = 100
 """What a call of a function of the host counts: a lookup, or a validation, is no step of a path."""
+CHARACTERS_OF_A_STEP = 64
+_UNORDERED = 1000
 _CONSTANTS = {
     "sct": "http://snomed.info/sct",
     "loinc": "http://loinc.org",
@@ -27,6 +29,15 @@ _CONSTANTS = {
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _size(value: Any) -> int:
+    """The number of values in JSON; `~` may compare the items of a list each with each."""
+    if type(value) is dict:
+        return 1 + sum(map(_size, value.values()))
+    if type(value) is list:
+        return len(value) + min(len(value), _UNORDERED) ** 2 // 10 + sum(map(_size, value))
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,23 @@ class Context:
         self.steps -= steps
         if self.steps < 0:
             raise FhirPathError(f"more than {self.host.steps} steps")
+
+    def spend_on(self, *collections: Items) -> None:
+        """Count a comparison by content: a structure counts with all that it contains."""
+        for items in collections:
+            for item in items:
+                if type(item) is FhirNode and type(item.value) is dict:
+                    self.spend(_size(item.value))
+
+    def text(self, value: str) -> Items:
+        """A text as a result, of bounded length; all texts of an evaluation are bounded, too."""
+        self.spend_on_text(value)
+        return text(value)
+
+    def spend_on_text(self, value: str) -> None:
+        """Count the work on a text."""
+        if len(value) > CHARACTERS_OF_A_STEP:
+            self.spend(len(value) // CHARACTERS_OF_A_STEP)
 
     def truth(self, items: Items) -> bool | None:
         """A collection as a boolean: empty is None, one item that is no boolean counts as true."""

@@ -23,12 +23,14 @@ def count(context: Context, focus: Items) -> Items:
 @plain_function("distinct", reads="nodes")
 def distinct(context: Context, focus: Items) -> Items:
     """The items without duplicates."""
+    context.spend_on(focus)
     return op.distinct(focus)
 
 
 @plain_function("isDistinct")
 def is_distinct(context: Context, focus: Items) -> Items:
     """Whether there are no duplicates."""
+    context.spend_on(focus)
     return [len(op.distinct(focus)) == len(focus)]
 
 
@@ -70,12 +72,14 @@ def _keys(items: Items) -> set[Any]:
 @plain_function("subsetOf", 1)
 def subset_of(context: Context, focus: Items, other: Items) -> Items:
     """Whether the other collection has every item."""
+    context.spend_on(focus, other)
     return [_keys(focus) <= _keys(other)]
 
 
 @plain_function("supersetOf", 1)
 def superset_of(context: Context, focus: Items, other: Items) -> Items:
     """Whether every item of the other collection is here."""
+    context.spend_on(focus, other)
     return [_keys(other) <= _keys(focus)]
 
 
@@ -129,6 +133,7 @@ def take(context: Context, focus: Items, number: Items) -> Items:
 @plain_function("intersect", 1, reads="nodes")
 def intersect(context: Context, focus: Items, other: Items) -> Items:
     """The items that are in both, each once."""
+    context.spend_on(focus, other)
     keys = _keys(other)
     return op.distinct([item for item in focus if op.key_of(item) in keys])
 
@@ -136,6 +141,7 @@ def intersect(context: Context, focus: Items, other: Items) -> Items:
 @plain_function("exclude", 1, reads="nodes")
 def exclude(context: Context, focus: Items, other: Items) -> Items:
     """The items that are not in the other collection, with duplicates."""
+    context.spend_on(focus, other)
     keys = _keys(other)
     return [item for item in focus if op.key_of(item) not in keys]
 
@@ -143,6 +149,7 @@ def exclude(context: Context, focus: Items, other: Items) -> Items:
 @plain_function("union", 1, reads="nodes")
 def union(context: Context, focus: Items, other: Items) -> Items:
     """Both collections, without duplicates."""
+    context.spend_on(focus, other)
     return op.distinct(combine(context, focus, other))
 
 

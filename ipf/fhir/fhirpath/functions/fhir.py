@@ -133,6 +133,7 @@ def member_of(context: Context, focus: Items, value_set: Items) -> Items:
     if context.host.member_of is None:
         raise FhirPathError("memberOf() needs value sets, and none are loaded")
     context.spend(LOOKUP_STEPS)
+    context.spend_on(focus)
     return answer(context.host.member_of(json_of(focus[0]), url))
 
 
@@ -143,6 +144,7 @@ def _subsumption(name: str, swap: bool) -> None:
         if context.host.subsumes is None:
             raise FhirPathError(f"{name}() needs code systems, and none are loaded")
         context.spend(LOOKUP_STEPS)
+        context.spend_on(focus, other)
         a, b = (other[0], focus[0]) if swap else (focus[0], other[0])
         return answer(context.host.subsumes(json_of(a), json_of(b)))
 

@@ -134,6 +134,7 @@ def repeat(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: s
             fresh: Items = []
             for one in _with_index(context, latest):
                 for item in projection.run(context, one):
+                    context.spend_on([item])
                     key = op.key_of(item)
                     if key not in found:
                         found[key] = item

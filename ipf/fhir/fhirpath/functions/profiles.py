@@ -82,6 +82,7 @@ def slice_function(context: Context, focus: Items, structure: Items, name: Items
     found: Items = []
     for item in focus:
         context.spend(LOOKUP_STEPS)
+        context.spend_on([item])
         belongs = context.host.in_slice(item, url, slice_name)
         if belongs is None:
             raise FhirPathError("slice(): whether an item belongs to it cannot be decided")
@@ -100,6 +101,7 @@ def conforms_to(context: Context, focus: Items, profile: Items) -> Items:
         return []
     item = focus[0]
     context.spend(LOOKUP_STEPS)
+    context.spend_on(focus)
     if context.host.conforms_to is not None:
         known = context.host.conforms_to(json_of(item), url)
         if known is not None:

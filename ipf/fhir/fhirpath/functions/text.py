@@ -46,13 +46,13 @@ def _on_texts(name: str, call: Any, arguments: int = 1, most: int | None = None)
     """Register a function of texts only: empty when any of them is empty."""
 
     def run(context: Context, focus: Items, *args: Items) -> Items:
-        texts = [text_of(focus, name)]
-        for items in args:
-            texts.append(text_of(items, name))
-        if None in texts:
+        text = text_of(focus, name)
+        texts = [text_of(items, name) for items in args]
+        if text is None or None in texts:
             return []
-        answer = call(*texts)
-        return op.text(answer) if isinstance(answer, str) else [answer]
+        context.spend_on_text(text)
+        answer = call(text, *texts)
+        return context.text(answer) if isinstance(answer, str) else [answer]
 
     plain_function(name, arguments, most, reads="texts")(run)
 
@@ -87,7 +87,7 @@ def substring(context: Context, focus: Items, start: Items, length: Items | None
     if text is None or first is None or not 0 <= first < len(text):
         return []
     size = _integer(length, "substring") if length is not None else None
-    return [text[first:] if size is None else text[first : first + max(size, 0)]]
+    return context.text(text[first:] if size is None else text[first : first + max(size, 0)])
 
 
 @plain_function("toChars", reads="texts")
@@ -115,7 +115,7 @@ def join(context: Context, focus: Items, separator: Items | None = None) -> Item
     """All texts in one."""
     mark = text_of(separator or [], "join") or ""
     texts = [text for item in focus if (text := text_of([item], "join")) is not None]
-    return op.text(mark.join(texts)) if texts else []
+    return context.text(mark.join(texts)) if texts else []
 
 
 _URL_SAFE = "urlbase64"
@@ -134,6 +134,7 @@ def encode(context: Context, focus: Items, form: Items) -> Items:
     text, kind = text_of(focus, "encode"), text_of(form, "encode")
     if text is None or kind is None:
         return []
+    context.spend_on_text(text)
     raw = _utf8(text, "encode")
     if kind == "ascii":
         return [text.encode("ascii", "replace").decode()]
@@ -150,6 +151,7 @@ def decode(context: Context, focus: Items, form: Items) -> Items:
     text, kind = text_of(focus, "decode"), text_of(form, "decode")
     if text is None or kind is None:
         return []
+    context.spend_on_text(text)
     if kind not in ("hex", "base64", _URL_SAFE):
         raise FhirPathError(f"decode() knows hex, base64 and {_URL_SAFE}")
     try:
@@ -172,9 +174,10 @@ def escape(context: Context, focus: Items, form: Items) -> Items:
     text, kind = text_of(focus, "escape"), text_of(form, "escape")
     if text is None or kind is None:
         return []
+    context.spend_on_text(text)
     if kind not in ("html", "json"):
         raise FhirPathError("escape() knows html and json")
-    return op.text(html.escape(text) if kind == "html" else json.dumps(text, ensure_ascii=False)[1:-1])
+    return context.text(html.escape(text) if kind == "html" else json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 @plain_function("unescape", 1, reads="texts")
@@ -183,6 +186,7 @@ def unescape(context: Context, focus: Items, form: Items) -> Items:
     text, kind = text_of(focus, "unescape"), text_of(form, "unescape")
     if text is None or kind is None:
         return []
+    context.spend_on_text(text)
     if kind == "html":
         return [html.unescape(text)]
     if kind == "json":
