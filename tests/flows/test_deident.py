@@ -67,9 +67,9 @@ def marked(node: Json, type_path: str, names: dict[str, str]) -> Json:
     found: Json = {}
     for name, value in node.items():
         element = definitions().element(type_path, name)
-        if element is None:
-            continue
         many = value if isinstance(value, list) else [value]
+        if element is None or None in many:  # a null stands for a member `_name`, which is none of the definitions
+            continue
         new = [marked_value(one, element, names) for one in many]
         found[name] = new if isinstance(value, list) else new[0]
     if type_path == "Coding":
