@@ -143,8 +143,8 @@ class SecureTests(NatsCase):
         self.addCleanup(self.server.kill)
         await self.aside(self.server.start())
 
-    def to(self, login: str, ca: Path) -> BrokerChannel:
-        return self.channel(f"nats+tls://{login}127.0.0.1:{self.server.port}?ca={ca}")
+    def to(self, login: str, ca: Path, seconds: float = SECONDS) -> BrokerChannel:
+        return self.channel(f"nats+tls://{login}127.0.0.1:{self.server.port}?ca={ca}", seconds)
 
     async def test_tls_and_password(self) -> None:
         """Only with the authority of the certificate, and with the password; no error shows one."""
@@ -157,7 +157,7 @@ class SecureTests(NatsCase):
             ("", self.authority.path, "not connected"),
             ("ipf:right%2Fpass%20word@", stranger.path, "certificate verify failed"),
         ):
-            sent = await self.to(login, ca).send(note(endpoint))
+            sent = await self.to(login, ca, 10.0).send(note(endpoint))
             self.assertFalse(sent.succeeded)
             self.assertIn(text, str(sent.error))
             self.assertNotIn("pass ", str(sent.error))
