@@ -69,12 +69,13 @@ async def _concatenated(store: FhirStore, tenant: str, queries: Sequence[Query],
     if queries[0].backwards:
         return await _backwards(store, tenant, queries, page_token, number)
     count, found, token = queries[0].count or 0, list[Version](), page_token.token
+    is_first_page = not (page_token.type or token)
     previous: str | None = None
     ends: list[str] = []
     while number < len(queries):
         query = replace(queries[number], count=count - len(found), total="none")
         page = await store.search(tenant, query, token)
-        if page.matches and not found and (number or token):
+        if page.matches and not found and (number or token) and not is_first_page:
             previous = replace(page_token, type=types[number], token=page.previous).text()
         found += page.matches
         ends += [replace(page_token, type=types[number], token=end).text() for end in page.ends]

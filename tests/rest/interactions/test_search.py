@@ -198,6 +198,8 @@ class SearchSuite(Suite):
             self.assertEqual(sorted(flat(await self.pages(url))), sorted(everything), url)
         pages = await self.pages("?_type=Patient,Encounter&_count=2")
         self.assertEqual(pages, [["Patient/ann", "Patient/bob"], ["Patient/cid", "Encounter/e1"]])
+        without_any = await self.world.send("GET", "?_type=Basic,Patient&_count=50")  # no page comes before its first
+        self.assertEqual((entries(without_any)[0], link(without_any, "previous")), ("Patient/ann", None))
         self.assertEqual(entries(await self.world.send("GET", "?_type=Patient&gender=male")), ["Patient/bob"])
         self.assertEqual(entries(await self.world.send("POST", "_search", b"_type=Patient&_id=ann",
                                                        content_type="application/x-www-form-urlencoded")),
