@@ -54,7 +54,8 @@ def start_maintenance(
         await refresh(stores.fhir, stores.matcher)
 
     jobs = Jobs(PostgresMessageAdmin(stores.inbox_database), stores.notifier, pause)
-    reindex = Reindex(PostgresReindexQueue(stores.fhir_database), refresh_matcher, pause, reactor.seconds)
+    queue = PostgresReindexQueue(stores.fhir_database, run_in_thread)
+    reindex = Reindex(queue, refresh_matcher, pause, reactor.seconds)
     retention = Retention(
         message_pruner(settings, stores), retention_policy(settings), worker_name(), now, pause, reactor.seconds
     )

@@ -18,6 +18,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, ReindexJob, ReindexQueue, Version, Writes
 from ipf.ports.index import EMPTY
+from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import SHARE_SUBSCRIPTIONS, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement, joined, printable, script
@@ -85,7 +86,7 @@ STATEMENTS = (TAKE, OPEN, BATCH, *CLEAR, PROGRESS, REQUEST, JOBS)
 
 _CLEAR_BATCH = 20_000
 _CHARACTERS = 100_000
-"""How much text of resources a batch reads.  Reading it and writing its statements is one turn of the reactor."""
+"""How much text of resources a batch reads: the rows of its resources are locked meanwhile."""
 _NIL = "00000000-0000-0000-0000-000000000000"
 _BODY = 6  # the column of BATCH: after the tenant come VERSION_COLUMNS
 
@@ -93,9 +94,11 @@ _BODY = 6  # the column of BATCH: after the tenant come VERSION_COLUMNS
 class PostgresReindexQueue:
     """`ports.ReindexQueue` on the FHIR database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, run_in_thread: RunInThread = run_inline) -> None:
+        """`run_in_thread`: reads the resources of a batch, one of which may take long."""
         self._all_tenants = database.all_tenants
         self._symbols = SymbolTable(database)
+        self._run_in_thread = run_in_thread
 
     async def is_open(self) -> bool:
         """See `ports.ReindexQueue.is_open`."""
@@ -139,10 +142,10 @@ class PostgresReindexQueue:
         rows = _first(found, _CHARACTERS)
         status = "running" if len(found) == limit or len(rows) < len(found) else "done"
         reached = rows[-1][1] if rows else last_rid
-        writes = Writes([_change(row) for row in rows])
+        writes: Writes = await self._run_in_thread(lambda: Writes([_change(row) for row in rows]))
         await self._symbols.ensure({row[0] for row in rows}, written_parameters(writes))
         await self._symbols.ensure_units(written_units(writes))
-        calls = index_calls(writes, self._symbols)
+        calls: list[str] = await self._run_in_thread(lambda: list(index_calls(writes, self._symbols)))
         await session.commit(script(*calls, PROGRESS.call(id_, status, reached, len(rows), "", None)))
 
     async def request(self, tenant: str, types: tuple[str, ...], reason: str) -> ReindexJob:

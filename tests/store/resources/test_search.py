@@ -151,7 +151,7 @@ class PostgresSearchTest(contract.SearchContract):
         self.assertEqual(await self.database.many("SELECT count(*) FROM index_text"), before)
 
     async def test_a_batch_of_large_resources_is_smaller(self) -> None:
-        """Reading a batch is one turn of the reactor; a resource that is larger than a batch is one by itself."""
+        """A resource that is larger than a batch is one by itself."""
         await self.create(*NAMES)
         self.patch(reindex, "_CHARACTERS", 1)
         queue = PostgresReindexQueue(self.database)
