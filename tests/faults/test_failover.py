@@ -7,7 +7,7 @@ standby.  A round ends when both replicate again.
 Measured: the seconds from the moment a server can write to the next `AA`.  The clock starts when all faults of the
 round are in effect (an old primary that is still writable is a split brain, which the service cannot see), a fresh
 connection of the test itself has committed a row (`writable.py`), and, if the primary hangs, the service has noticed
-(first `AE`).  The bound is five seconds and ten times the longest wait of such a connection meanwhile: whatever delays
+(first `AE`).  The bound is one second and ten times the longest wait of such a connection meanwhile: whatever delays
 the service on a busy machine delays these connections too, so a slow machine moves the bound.
 """
 
@@ -50,8 +50,8 @@ OUTAGES = (
 """The primary stays the primary.  These never promote the standby: it is away, so it may miss what is acknowledged."""
 SEQUENCES = FAILOVERS + OUTAGES
 _MENDS = ("promote", "start", "resume", "read-write")
-DETECTION_SECONDS = 60.0
-"""Three seconds and a part of one (`ipf/store/postgres/probe.py`), up to twenty times that on a busy machine.  Less
+DETECTION_SECONDS = 30.0
+"""Three seconds and a part of one (`ipf/store/postgres/probe.py`), up to ten times that on a busy machine.  Much less
 than what else would end the wait of a sender, `INBOX_SECONDS`."""
 INBOX_SECONDS = "120"
 
@@ -229,7 +229,7 @@ class _Failure:
         refused = [one.ended for one in answers if hung <= one.ended <= accepted and one.code != "AA"]
         detected = refused[0] if refused else None
         start = max(writable, detected or 0.0)
-        limit = 5.0 + 10 * self._clock.slowest(start, max(start, accepted))
+        limit = 1.0 + 10 * self._clock.slowest(start, max(start, accepted))
         seen = None if detected is None or self._hung is None else detected - self._hung
         first = self._p is self._pair.servers[0]
         return Round(steps, first, writable - began, seen, max(0.0, accepted - start), limit)

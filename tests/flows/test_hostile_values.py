@@ -27,7 +27,7 @@ from tests.security.issuer import token
 from tests.waiting import PATIENCE
 
 LIMIT = 0.1
-ATTEMPTS = 6
+ATTEMPTS = 4
 _REFERENCE = 0.02  # seconds that `_calibrated` takes on the machine for which LIMIT is meant
 
 

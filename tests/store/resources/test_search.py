@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet import defer
 
+from ipf.app.runtime.process import run_in_thread
 from ipf.errors import Category, Problem
 from ipf.fhir.index.words import index_words
 from ipf.fhir.search.language.query import parse_criteria
@@ -151,10 +152,10 @@ class PostgresSearchTest(contract.SearchContract):
         self.assertEqual(await self.database.many("SELECT count(*) FROM index_text"), before)
 
     async def test_a_batch_of_large_resources_is_smaller(self) -> None:
-        """A resource that is larger than a batch is one by itself."""
+        """A resource that is larger than a batch is one by itself.  Its reading is left to a thread."""
         await self.create(*NAMES)
         self.patch(reindex, "_CHARACTERS", 1)
-        queue = PostgresReindexQueue(self.database)
+        queue = PostgresReindexQueue(self.database, run_in_thread)
         wanted = (await queue.request("default", ("Patient",), "")).of_count
         self.assertGreater(wanted, 1)
         for count in range(1, wanted + 1):

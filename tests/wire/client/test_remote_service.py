@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
@@ -45,6 +45,23 @@ class RemoteServiceTests(TestCase):
         ):
             problem = await self.assertFailure(self.get(url), Problem)
             self.assertEqual(problem.text, f"no response from the service: {text}", url)
+
+    async def test_time_limits(self) -> None:
+        """That of the service, or that of the request."""
+        clock = Clock()
+        service = RemoteService(reactor, 30, "the service", clock=clock)
+        self.addCleanup(lambda: Deferred.fromCoroutine(service.close()))
+        self.fake.answers = [(0, b""), (0, b"")]
+        for number, (given, limit) in enumerate(((None, 30), (300.0, 300)), 1):
+            url = f"http://127.0.0.1:{self.port.getHost().port}/"
+            waiting = Deferred.fromCoroutine(service.request("POST", url, b"", {}, given))
+            while len(self.fake.requests) < number:
+                await deferLater(reactor, 0.005)
+            clock.advance(limit - 1)
+            self.assertNoResult(waiting)
+            clock.advance(2)
+            problem = await self.assertFailure(waiting, Problem)
+            self.assertEqual(problem.category, Category.UPSTREAM)
 
     async def test_cancelling(self) -> None:
         self.fake.answers = [(0, b"")]
