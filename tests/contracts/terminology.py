@@ -146,7 +146,7 @@ class CodeSystemsContract(Suite):
     async def test_words_of_many_concepts(self) -> None:
         """Pages are in the order of the system wherever they begin; a total that is told is right."""
         chance = random.Random(3)
-        rare, many = ([f"{kind}{number}" for number in range(size)] for kind, size in (("r", 2500), ("m", 1300)))
+        rare, many = ([f"{kind}{number}" for number in range(size)] for kind, size in (("r", 5500), ("m", 1300)))
         rows = [NewConcept(code, code) for code in rare]
         rows += [NewConcept(code, f"many of {chance.randrange(10**6):06}", properties=[("odd", "1")]) for code in many]
         chance.shuffle(rows)

@@ -19,8 +19,8 @@ from ipf.store.postgres.prepared import DynamicStatement, Parameters
 from ipf.store.terminology.rule_sql import RuleSql, conjuncts
 
 FEW = 10_000
-WALKED = 2_000
-COUNTED = 1_000
+WALKED = 5_000
+COUNTED = 200
 """Matches of words that are counted for a page; of more, the total is not told."""
 # A scan of the whole table would otherwise begin where another one is.
 _IN_STORED_ORDER = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL synchronize_seqscans = off"

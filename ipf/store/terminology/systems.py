@@ -112,7 +112,9 @@ class PostgresCodeSystems:
         page = f"ORDER BY c.id OFFSET {int(offset)} LIMIT {int(limit)}"
         driver = await self._driver(selection)
         if driver is not None:
-            rows = await self._run(selection.driven(f"{_LISTED}, count(*) OVER ()", driver, page))
+            rows = await self._run(selection.driven(_LISTED if words else f"{_LISTED}, count(*) OVER ()", driver, page))
+            if words and rows and len(rows) == limit:
+                return _listed(rows), None
             return await self._page(rows, offset, limit, selection.driven("count(*)", driver, ""))
         if words:
             return await self._page_by_words(selection, page, offset, limit)

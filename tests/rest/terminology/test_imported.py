@@ -12,7 +12,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
 from ipf.ports.terminology_import import NewConcept, NewSystem
 from ipf.rest.terminology.searches import TenantTerminology
-from ipf.rest.write.conformance import ENFORCE, Conformance
+from ipf.rest.write.conformance import ENFORCE, IMPORTED_SECONDS, Conformance
 from ipf.store.terminology.closures import PostgresClosureTables
 from ipf.store.terminology.loading import connected
 from ipf.store.terminology.systems import PostgresCodeSystems
@@ -203,11 +203,12 @@ class ImportedSuite(Suite):
         answer = await self.world.send("GET", f"CodeSystem/$validate-code?url={URL}&code=leaf&displayLanguage=de")
         self.assertEqual(said(answer)["display"], "Herzmuskelentzündung")
 
-    async def test_a_new_import_counts_with_the_next_request(self) -> None:
+    async def test_a_new_import_counts_after_a_second(self) -> None:
         await self.load(clinical())
         url = f"CodeSystem/$validate-code?url={URL}&code=new"
         self.assertFalse(said(await self.world.send("GET", url))["result"])
         await self.load(clinical(new=NewConcept("new", parents=["leaf"])))
+        self.world.pass_time(IMPORTED_SECONDS)
         self.assertTrue(said(await self.world.send("GET", url))["result"])
 
     async def test_subsumes(self) -> None:
@@ -383,3 +384,12 @@ class ImportedOnPostgres(ImportedSuite, OnPostgres):
                 loader.load(system)
 
         await deferToThread(work)
+
+    async def test_a_system_that_another_import_replaces(self) -> None:
+        """The first request of the same second is refused, and the next one has the new system."""
+        await self.load(clinical())
+        url = f"CodeSystem/$validate-code?url={URL}&code"
+        self.assertTrue(said(await self.world.send("GET", f"{url}=leaf"))["result"])
+        await self.load(clinical(new=NewConcept("new", parents=["leaf"])))
+        self.assertEqual((await self.world.send("GET", f"{url}=new")).status, 503)
+        self.assertTrue(said(await self.world.send("GET", f"{url}=new"))["result"])
