@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import Any
 
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import parse_reference, relative_form
 from ipf.ports import Event, Json, Terms
 
 _SUBJECTS = ("subject", "patient", "beneficiary", "for", "individual")
@@ -66,7 +66,7 @@ def _patients(element: Any) -> Iterator[str]:
             yield from _patients(one)
     elif isinstance(element, dict):
         text = element.get("reference")
-        found = parse_reference(text) if isinstance(text, str) else None
+        found = parse_reference(relative_form(text)) if isinstance(text, str) else None
         if found is not None and found.resource_type == "Patient":
             yield f"{found.base}/Patient/{found.id}".lstrip("/")
         for one in element.values():

@@ -18,6 +18,7 @@ from ipf.app.runtime.process import now, run_in_thread
 from ipf.config.roles import FHIR
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
+from ipf.fhir.model.reference import install_base_url
 from ipf.mapping.library.installation import MAPPING_CHANNEL
 from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
@@ -127,6 +128,7 @@ async def open_stores(
     if replica is not None:
         await replica.start(stack)
     install_privacy(settings, fhir_database, stack)
+    install_base_url(settings.base_url)
     spans = open_spans(settings.otlp_url, __version__, process)
     if spans is not None:
         stack.push_async_callback(deferToThread, spans.close)

@@ -19,7 +19,7 @@ from uuid import uuid4
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference, relative_form
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.http.arguments import Arguments
@@ -66,7 +66,7 @@ def _id(request: Request, arguments: Arguments) -> str:
     """The id in the URL, or that of the parameter: an id, or the URL of a Composition of this server."""
     if len(request.path) == 3:
         return request.path[1]
-    value = arguments.required("id").removeprefix(f"{request.base_url}/").removeprefix(f"{TYPE}/")
+    value = relative_form(arguments.required("id"), request.base_url).removeprefix(f"{TYPE}/")
     if not is_id(value):
         raise Problem(Category.VALUE, "id must name a Composition of this server", "id")
     return value
@@ -130,8 +130,8 @@ def _references(value: Any, place: str, base_url: str) -> Iterator[tuple[Key, st
     elif isinstance(value, dict):
         for name, one in value.items():
             if name == "reference" and isinstance(one, str):
-                literal = parse_reference(one.removeprefix(f"{base_url}/"))
-                if literal is not None and not literal.base:
+                literal = local_reference(one, base_url)
+                if literal is not None:
                     yield (literal.resource_type, literal.id), place
             elif isinstance(one, dict | list):
                 yield from _references(one, f"{place}.{name}", base_url)

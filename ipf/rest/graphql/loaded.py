@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.redaction import redact_body
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Json, Request, Version
 from ipf.ports.threads import RunInThread, run_by_size
@@ -48,8 +48,8 @@ class Loaded:
 
     def read(self, reference: str) -> Json:
         """The resource of a reference.  Problem when it is not on this server, or not there for the caller."""
-        literal = parse_reference(reference.removeprefix(f"{self.request.base_url}/"))
-        if literal is None or literal.base or not all(map(is_id, filter(None, (literal.id, literal.version)))):
+        literal = local_reference(reference, self.request.base_url)
+        if literal is None or not all(map(is_id, filter(None, (literal.id, literal.version)))):
             raise Problem(Category.NOT_FOUND, "this is not the id of a resource of this server")
         history = ("_history", literal.version) if literal.version else ()
         return self.get((literal.resource_type, literal.id, *history), ())

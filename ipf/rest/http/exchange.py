@@ -93,9 +93,12 @@ def selection(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if name not in _PRESENTATION]
 
 
-def condition(resource_type: str, pairs: Iterable[tuple[str, str]]) -> Query:
-    """The search of a conditional interaction; Problem VALUE when it has no search parameters."""
-    query = for_write(parse_query(resource_type, selection(pairs)))
+def condition(resource_type: str, pairs: Iterable[tuple[str, str]], base_url: str) -> Query:
+    """The search of a conditional interaction; Problem VALUE when it has no search parameters.
+
+    `base_url`: where its request reached this server.
+    """
+    query = for_write(parse_query(resource_type, selection(pairs), base_url=base_url))
     if not query.terms:
         raise Problem(Category.VALUE, "a conditional interaction needs search parameters")
     return query

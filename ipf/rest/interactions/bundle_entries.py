@@ -110,7 +110,7 @@ def entry_of(item: Any, place: str, base_url: str | None = None, *, patches: boo
         if not is_id(id) or method is Method.CREATE:
             raise Problem(Category.VALUE, "the url does not match the method", f"{place}.request.url")
     resource = None if method is Method.DELETE else _resource_of(item, method, resource_type, place)
-    condition = _condition(method, request, resource_type, id, search, place)
+    condition = _condition(method, request, resource_type, id, search, place, base_url or "")
     if method is Method.UPDATE and resource is not None:
         id = _update_id(resource, id, condition, place)
     tag = request.get("ifMatch")
@@ -138,7 +138,7 @@ def _resource_of(item: Json, method: Method, resource_type: str, place: str) -> 
 
 
 def _condition(
-    method: Method, request: Json, resource_type: str, id: str | None, search: str | None, place: str
+    method: Method, request: Json, resource_type: str, id: str | None, search: str | None, place: str, base_url: str
 ) -> Query | None:
     """If-None-Exist of a create, or the search in the URL of a conditional update or delete."""
     if method is Method.CREATE:
@@ -150,7 +150,7 @@ def _condition(
         search = search.rpartition("?")[2]
     elif id is not None:
         return None
-    query = for_write(parse_criteria(f"{resource_type}?{search or ''}"))
+    query = for_write(parse_criteria(f"{resource_type}?{search or ''}", base_url=base_url))
     if not query.terms:
         raise Problem(Category.VALUE, "an id or search parameters are needed", f"{place}.request.url")
     return query

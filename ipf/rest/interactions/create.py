@@ -22,7 +22,7 @@ async def create(request: Request, repository: Repository) -> Answer:
     search = request.headers.get("if-none-exist")
     query = None
     if search is not None:
-        query = condition(resource_type, parameters(search.rpartition("?")[2]))
+        query = condition(resource_type, parameters(search.rpartition("?")[2]), request.base_url)
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
     result = await repository.commit_one(unit_for(request, entry), is_large=len(request.body) >= LARGE_BODY)
     answer = write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller))

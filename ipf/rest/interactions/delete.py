@@ -24,7 +24,7 @@ async def conditional_delete(request: Request, repository: Repository) -> Answer
     if repository.deletes_many:
         return await delete_many(request, repository)
     (resource_type,) = request.path
-    entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query))
+    entry = Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query, request.base_url))
     return await _remove(entry, request, repository)
 
 

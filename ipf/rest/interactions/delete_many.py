@@ -103,7 +103,8 @@ async def deletions(entries: Mapping[int, Entry], request: Request, repository: 
 def _query(request: Request) -> Query:
     """The search of a request; see `_query_of`."""
     (resource_type,) = request.path
-    return _query_of(Entry(Method.DELETE, resource_type, condition=condition(resource_type, request.query)), request)
+    query = condition(resource_type, request.query, request.base_url)
+    return _query_of(Entry(Method.DELETE, resource_type, condition=query), request)
 
 
 def _query_of(entry: Entry, request: Request) -> Query:

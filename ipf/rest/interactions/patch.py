@@ -49,7 +49,7 @@ async def patch(request: Request, repository: Repository) -> Answer:
 async def conditional_patch(request: Request, repository: Repository) -> Answer:
     """`patch` of the one resource that the search matches; 404 for none, 412 for several."""
     (resource_type,) = request.path
-    query = condition(resource_type, request.query)
+    query = condition(resource_type, request.query, request.base_url)
     sent = await repository.parsed(request, lambda: _sent(request, repository))
     entry = Entry(Method.PATCH, resource_type, condition=query, if_match=_version(request), patch=sent)
     return await _store(entry, request, repository)

@@ -14,7 +14,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.predicate import inner, rewritten, tests_equal, within
 from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Caller, FhirStore
@@ -118,6 +118,6 @@ async def _list_test(test: ListMember, resource_type: str, tenant: str, reposito
     if version is None or version.deleted:
         return NOTHING
     listed: Any = loads(version.body).get("entry", ())
-    found = [parse_reference(str(entry.get("item", {}).get("reference", ""))) for entry in listed]
-    ids = {one.id for one in found if one is not None and one.resource_type == resource_type and not one.base}
+    found = [local_reference(str(entry.get("item", {}).get("reference", ""))) for entry in listed]
+    ids = {one.id for one in found if one is not None and one.resource_type == resource_type}
     return IdIn(tuple(sorted(ids))) if ids else NOTHING

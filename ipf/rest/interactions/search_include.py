@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.language.includes import reference_codes
 from ipf.fhir.search.predicate import tests_equal
 from ipf.fhir.search.values.parameter import any_of
@@ -132,6 +132,6 @@ def references(version: Version, base_url: str) -> Iterator[tuple[Key, str]]:
     for code, value in extract(loads(version.body)).texts:
         if "\t" in value or "/" not in value:
             continue
-        literal = parse_reference(value.removeprefix(f"{base_url}/"))
-        if literal is not None and not literal.base:
+        literal = local_reference(value, base_url)
+        if literal is not None:
             yield (literal.resource_type, literal.id), code

@@ -30,7 +30,7 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
     """`update` of the one resource that the search matches; 201 for none, 412 for several."""
     (resource_type,) = request.path
     sent, resource = await read_incoming(request, resource_type, repository)
-    query = condition(resource_type, request.query)
+    query = condition(resource_type, request.query, request.base_url)
     version, must_be_new = if_match(request.headers.get("if-match")), creates_only(request.headers.get("if-none-match"))
     id = resource.get("id")
     entry = Entry(Method.UPDATE, resource_type, id, resource, query, if_match=version, must_be_new=must_be_new)

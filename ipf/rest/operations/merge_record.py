@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Any
 
 from ipf.fhir.model.bundle import instant
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import parse_reference, relative_form
 from ipf.ports import Json, Version
 
 CHANGE = "urn:ipf:StructureDefinition/merge-change"
@@ -41,12 +41,13 @@ Path = tuple[str | int, ...]
 
 
 def references_to(value: Any, reference: str, path: Path = ()) -> Iterator[tuple[Path, Json]]:
-    """The place of each Reference with exactly this text, and the object that has it."""
+    """The place of each Reference with this text, or by URL to this resource, and the object that has it."""
     if type(value) is list:
         for position, item in enumerate(value):
             yield from references_to(item, reference, (*path, position))
     elif type(value) is dict:
-        if value.get("reference") == reference:
+        text = value.get("reference")
+        if type(text) is str and relative_form(text) == reference:
             yield path, value
         for name, item in value.items():
             yield from references_to(item, reference, (*path, name))

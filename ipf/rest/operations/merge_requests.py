@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.language.query import parse_query
 from ipf.ports import Answer, Caller, Json, Request, Version
 from ipf.rest.http.arguments import Arguments, parameters_of
@@ -108,8 +108,8 @@ async def _patient(arguments: Arguments, name: str, request: Request, repository
         raise Problem(Category.REQUIRED, f"the parameter {name} or {name}-identifier is required", name)
     if text is None:
         return await _identified(identifiers, name, request, repository)
-    literal = parse_reference(text) if isinstance(text, str) else None
-    if literal is None or literal.resource_type != "Patient" or literal.base not in ("", request.base_url):
+    literal = local_reference(text, request.base_url) if isinstance(text, str) else None
+    if literal is None or literal.resource_type != "Patient":
         raise Problem(Category.VALUE, f"{name} must refer to a Patient of this server", name)
     version = await repository.store.read(request.tenant, "Patient", literal.id)
     version = await readable_now(version, request.caller, request.tenant, repository.store)

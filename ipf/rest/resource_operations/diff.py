@@ -14,6 +14,7 @@ from functools import partial
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import redact_resource
+from ipf.fhir.model.reference import relative_form
 from ipf.fhir.patch.patch_between import patch_between
 from ipf.ports import Answer, Request, Version
 from ipf.ports.threads import run_by_size
@@ -43,7 +44,7 @@ async def diff_system(request: Request, repository: Repository) -> Answer:
     arguments = Arguments.of(request, ("from", "to"))
     found = []
     for name in ("from", "to"):
-        named = _NAMED.fullmatch(arguments.required(name).removeprefix(f"{request.base_url}/"))
+        named = _NAMED.fullmatch(relative_form(arguments.required(name), request.base_url))
         if named is None:
             raise Problem(Category.VALUE, f"{name} must be Type/id or Type/id/_history/n", name)
         required(request.caller, named[1], "r")

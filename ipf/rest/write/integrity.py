@@ -18,7 +18,7 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.ports import FhirStore, Json, Version
 from ipf.ports.integrity import Referrers
 from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
@@ -44,12 +44,12 @@ class Integrity:
         deleted = {(entry.resource_type, entry.id) for entry in unit.entries if entry.method is Method.DELETE}
         written_keys = {(entry.resource_type, entry.id) for entry in written if entry.id is not None}
         stored = await self._stored(unit, written)
-        kept = {key for resource in stored.values() for key in references_in(resource)}
+        kept = {key for resource in stored.values() for key in references_in(resource, unit.base_url)}
         targets: dict[Key, str | None] = {}
         for number, entry in enumerate(written, 1):
             if number % LARGE == 0:
                 await yield_to_reactor(run_in_thread)
-            for target in references_in(_resource(entry, stored)):
+            for target in references_in(_resource(entry, stored), unit.base_url):
                 if target not in written_keys and (target not in kept or target in deleted):
                     targets.setdefault(target, entry.place)
         await self._check_targets(unit, targets, deleted)
@@ -120,16 +120,16 @@ def _resource(entry: Entry, stored: Mapping[Key, Json]) -> Json | None:
     return None if before is None else entry.patch(before)
 
 
-def references_in(value: Any) -> Iterator[Key]:
-    """(type, id) of every relative reference below `value`."""
+def references_in(value: Any, base_url: str = "") -> Iterator[Key]:
+    """(type, id) of every reference below `value` to this server, which a request reached at `base_url`."""
     if isinstance(value, list):
         for item in value:
-            yield from references_in(item)
+            yield from references_in(item, base_url)
     elif isinstance(value, dict):
         for name, item in value.items():
             if name == "reference" and isinstance(item, str):
-                literal = parse_reference(item)
-                if literal is not None and not literal.base:
+                literal = local_reference(item, base_url)
+                if literal is not None:
                     yield literal.resource_type, literal.id
             else:
-                yield from references_in(item)
+                yield from references_in(item, base_url)

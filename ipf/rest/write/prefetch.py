@@ -20,7 +20,7 @@ from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.permission import limited
-from ipf.rest.write.references import conditional_references
+from ipf.rest.write.references import conditional_references, has_url, make_relative, with_relative_references
 from ipf.rest.write.second_look import AnswerKey, Key
 from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.access import Unauthorized
@@ -83,9 +83,10 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
             return PreparedUnit(unit, {}, (), keys, lookups, _needs_other_resources(query, entry.place))
     if unit.references is not None:
         lazy = lazy and REFERENCE_HISTORY.may_be_lazy()
-        if lazy or not has_conditional_reference(dumps([entry.resource for entry in entries])):
+        if lazy or not may_be_incomplete(dumps([entry.resource for entry in entries])):
             return PreparedUnit(unit, {}, (), keys, lookups, None, not lazy)
-    texts = tuple([dumps(entry.resource) if entry.resource is not None else b"" for entry in entries])
+    unit, texts = _with_relative_references(unit)
+    entries = unit.entries
     references: dict[str, Query] = {}
     for entry, text in zip(entries, texts, strict=True):
         if b"?" not in text:
@@ -93,7 +94,9 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
         for reference in conditional_references(entry.resource):
             if reference not in references:
                 try:
-                    references[reference] = limited(for_write(parse_criteria(reference)), unit.caller)
+                    references[reference] = limited(
+                        for_write(parse_criteria(reference, base_url=unit.base_url)), unit.caller
+                    )
                 except Unauthorized as problem:
                     problem.place = entry.place
                     return PreparedUnit(unit, {}, texts, keys, lookups, problem)
@@ -166,9 +169,28 @@ class _ReferenceHistory:
 REFERENCE_HISTORY = _ReferenceHistory()
 
 
-def has_conditional_reference(text: bytes) -> bool:
-    """Whether compact JSON contains a conditional reference."""
-    return b"?" in text and _SEARCH(text) is not None
+def may_be_incomplete(text: bytes) -> bool:
+    """Whether compact JSON contains a conditional reference, or one by URL."""
+    return (b"?" in text and _SEARCH(text) is not None) or has_url(text)
+
+
+def _with_relative_references(unit: Unit) -> tuple[Unit, tuple[bytes, ...]]:
+    """The unit with relative references to this server, and its entries as JSON.
+
+    Those of a converted message are changed in place: others of its references are completed there.
+    """
+    if unit.references is not None:
+        make_relative([entry.resource for entry in unit.entries], unit.base_url)
+    entries, texts = list(unit.entries), list[bytes]()
+    for number, entry in enumerate(entries):
+        if entry.resource is None:
+            texts.append(b"")
+            continue
+        resource, text = with_relative_references(entry.resource, unit.base_url)
+        texts.append(text)
+        if resource is not entry.resource:
+            entries[number] = replace(entry, resource=resource)
+    return replace(unit, entries=tuple(entries)), tuple(texts)
 
 
 def _limit_condition(entry: Entry, caller: Caller) -> Entry:

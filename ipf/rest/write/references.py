@@ -1,8 +1,10 @@
-"""References that the server completes: `fullUrl` of other entries, and conditional references.
+"""References that the server completes: `fullUrl` of other entries, conditional references, URLs of this server.
 
 A transaction refers to a new resource by its `fullUrl` (`urn:uuid:...`), or to a resource with an unknown id by a
 search (`Patient?identifier=a|b`).  Both are replaced before the resource is stored, also in contained resources and
-extensions.
+extensions.  So is the URL of a resource of this server, by its relative reference: what reads references then finds one
+form only, and it stays right when the base URL changes.  A Bundle is stored as it is: its references are relative to
+the URLs of its entries.
 
 Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle.html#references
 """
@@ -13,6 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.reference import relative_form
 from ipf.ports import Json
 
 _SEARCH = re.compile(r"[A-Z][A-Za-z]+\?.+", re.DOTALL)
@@ -30,6 +34,36 @@ def conditional_references(value: Any) -> Iterator[str]:
                     yield item
             else:
                 yield from conditional_references(item)
+
+
+def has_url(text: bytes) -> bool:
+    """Whether compact JSON contains a reference by URL."""
+    return b'"reference":"http' in text
+
+
+def with_relative_references(resource: Json, base_url: str) -> tuple[Json, bytes]:
+    """The resource with relative references to this server, a copy unless it is the same; and its JSON."""
+    text = dumps(resource)
+    if has_url(text):
+        copy: Json = loads(text)
+        if make_relative(copy, base_url):
+            return copy, dumps(copy)
+    return resource, text
+
+
+def make_relative(value: Any, base_url: str = "") -> bool:
+    """Make references to this server relative, in place; whether there were any by URL."""
+    found = False
+    if type(value) is list:
+        for one in value:
+            found |= make_relative(one, base_url)
+    elif type(value) is dict and value.get("resourceType") != "Bundle":
+        for name, one in value.items():
+            if type(one) is not str:
+                found |= make_relative(one, base_url)
+            elif name == "reference" and (relative := relative_form(one, base_url)) != one:
+                value[name], found = relative, True
+    return found
 
 
 def rewrite(resource: Json, names: Mapping[str, str], references: Mapping[str, str]) -> Json:

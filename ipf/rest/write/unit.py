@@ -38,7 +38,8 @@ class Unit:
     resources).  None = the resources are searched for the `full_url` of entries, and are not modified.
     `caller`: its grants must cover every entry.  `origin`: more data for the audit record of a converted message.
     `draft`: of the audit records that are written with it; None = there are none.  `part`: (id, number) of the part
-    of a job that it is; its result is stored with the entries, and it is refused when there is one.
+    of a job that it is; its result is stored with the entries, and it is refused when there is one.  `base_url`: where
+    its request reached this server, "" without one.
     """
 
     tenant: str
@@ -51,6 +52,7 @@ class Unit:
     origin: Origin | None = None
     draft: AuditDraft | None = None
     part: tuple[str, int] | None = None
+    base_url: str = ""
 
     @property
     def is_conversion(self) -> bool:
@@ -121,4 +123,7 @@ def single(entry: Entry, *, correlation_id: str, tenant: str = DEFAULT_TENANT) -
 def unit_for(request: Request, *entries: Entry, distinct: bool = False, part: tuple[str, int] | None = None) -> Unit:
     """The unit of a request, within the grants of its caller.  `part`: of a job."""
     tenant, caller, draft = request.tenant, request.caller, request.draft
-    return Unit(tenant, entries, request.correlation_id, distinct=distinct, caller=caller, draft=draft, part=part)
+    return Unit(
+        tenant, entries, request.correlation_id, distinct=distinct, caller=caller, draft=draft, part=part,
+        base_url=request.base_url,
+    )  # fmt: skip

@@ -28,8 +28,8 @@ from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, has_conditional_reference
-from ipf.rest.write.references import conditional_references, rewrite
+from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, may_be_incomplete
+from ipf.rest.write.references import conditional_references, rewrite, with_relative_references
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
@@ -218,8 +218,8 @@ class UnitPlan:
         self._check_version(entry, state)
         if self._access_check is not None and state is not None:
             self._access_check.check_patch(state)
-        patched = patch(resource)
-        return self._plan_write(replace(entry, resource=patched), dumps(patched), found[0], condition)
+        patched, text = with_relative_references(patch(resource), self.unit.base_url)
+        return self._plan_write(replace(entry, resource=patched), text, found[0], condition)
 
     def _check_subject(self, entry: Entry, key: Key) -> None:
         """A converted message changes the subject of no resource, by whatever condition it was found."""
@@ -346,7 +346,7 @@ class UnitPlan:
         if resource is not None:
             stamped = stamp(resource, id, number, when)
             body = dumps(stamped)
-            if not self.prepared.references_are_read and has_conditional_reference(body):
+            if not self.prepared.references_are_read and may_be_incomplete(body):
                 raise ReplanNeeded
             after = extract(stamped)
         version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])

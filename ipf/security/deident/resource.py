@@ -28,7 +28,7 @@ from typing import Any
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.definitions import Element, definitions
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.fhir.structure.required_codes import required_codes
 from ipf.ports import Json
@@ -200,8 +200,8 @@ class _Walk:
 
     def _reference(self, value: Json) -> Json | None:
         text = value.get("reference")
-        target = parse_reference(text) if isinstance(text, str) else None
-        if target is None or target.base or target.resource_type not in self.of.profile.resources:
+        target = local_reference(text) if isinstance(text, str) else None
+        if target is None or target.resource_type not in self.of.profile.resources:
             return None
         id = self.of.pseudonyms.id(self.of.tenant, target.resource_type, target.id)
         return {"reference": f"{target.resource_type}/{id}"}

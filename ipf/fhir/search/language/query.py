@@ -78,9 +78,9 @@ def parse_query(
     return parser.query(page_sizes)
 
 
-def parse_criteria(text: str, *, strict: bool = True) -> Query:
+def parse_criteria(text: str, *, strict: bool = True, base_url: str = "") -> Query:
     """`Type?name=value&...` (percent-encoded; `Type` or `Type?` alone matches all) as a Query.  Problem as above."""
-    return _criteria(text, strict)
+    return _criteria(text, strict, base_url)
 
 
 def for_write(query: Query) -> Query:
@@ -106,7 +106,7 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=2048)  # about a kilobyte each
-def _criteria(text: str, strict: bool) -> Query:
+def _criteria(text: str, strict: bool, base_url: str) -> Query:
     plain = _PLAIN_TOKEN(text)
     if plain is not None:
         resource_type, code, token, system, value = plain.groups()
@@ -115,7 +115,7 @@ def _criteria(text: str, strict: bool) -> Query:
             return _one_token(resource_type, code, token, token_value(value, "" if index[1] else system), index[0])
     resource_type, _, search = text.partition("?")
     pairs = [_decoded(pair) for pair in search.split("&") if pair]
-    return parse_query(resource_type, pairs, strict=strict)
+    return parse_query(resource_type, pairs, strict=strict, base_url=base_url)
 
 
 def _one_token(resource_type: str, code: str, token: str, text: str, written_under: str) -> Query:

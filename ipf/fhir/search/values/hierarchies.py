@@ -16,7 +16,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.entries import clean
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.reference import parse_reference
+from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code
 from ipf.ports.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
 
@@ -39,8 +39,8 @@ def in_hierarchy(requested: RequestedParameter, text: str) -> list[Test]:
     relation: Literal["above", "below"] = "above" if requested.modifier == "above" else "below"
     source, targets = requested.source, requested.parameter.targets or definitions().resource_types
     wanted = (source.refers_to,) if source.refers_to else targets
-    literal = parse_reference(text) if "/" in text else None
-    if "/" in text and (literal is None or literal.base not in ("", requested.base_url)):
+    literal = local_reference(text, requested.base_url) if "/" in text else None
+    if "/" in text and literal is None:
         raise requested.refuse("with a modifier of hierarchies, write an id or Type/id")
     types = [one for one in wanted if literal is None or one == literal.resource_type]
     found: list[Test] = [

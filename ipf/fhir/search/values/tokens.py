@@ -12,7 +12,7 @@ from typing import Literal
 from ipf.fhir.index.entries import clean, normalise, token_value
 from ipf.fhir.index.sources import Source
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.reference import indexed_form, parse_reference
+from ipf.fhir.model.reference import local_reference, parse_reference
 from ipf.fhir.search.values.hierarchies import in_hierarchy
 from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code, split, unescape
 from ipf.ports.predicates import NOTHING, CodedText, CodeIn, Test, TextEquals, TextPrefix, TextSuffix, TypedIdentifier
@@ -114,8 +114,8 @@ def reference(requested: RequestedParameter, value: str) -> list[Test]:
     wanted = _wanted_types(requested)
     if "://" in text or text.startswith("urn:"):
         forms = _absolute_forms(text, wanted if requested.modifier or requested.source.refers_to else None)
-        own = parse_reference(text)
-        if own is not None and own.base == requested.base_url and own.resource_type in wanted:
+        own = local_reference(text, requested.base_url)
+        if own is not None and own.resource_type in wanted:
             forms.append(f"{own.resource_type}/{own.id}")
     elif "/" in text:
         literal = parse_reference(text)
@@ -146,5 +146,4 @@ def _absolute_forms(text: str, wanted: Iterable[str] | None) -> list[str]:
     literal = parse_reference(text)
     if wanted is not None and literal is not None and literal.resource_type not in wanted:
         return []
-    form = indexed_form(text)
-    return [] if form is None else [form]
+    return [text if literal is None else str(literal)]
