@@ -1,7 +1,8 @@
 """FHIRPath: every kind of expression, in processor time, on an Observation, a Patient and a Bundle of 300 resources.
 
-`IPF_BENCH_FHIRPATH_JS` names a `node_modules` folder with HL7's fhirpath.js, which the same run then measures: node
-evaluates the same compiled expressions on the same data.  The result is the best of several rounds.
+The same run measures other engines with the same expressions, compiled, on the same data, in turns with this one:
+`IPF_BENCH_FHIRPATH_JS` names a `node_modules` folder with HL7's fhirpath.js, `IPF_BENCH_HAPI` a folder with the jars of
+HAPI (docs/benchmarks.md), whose engine runs warm (`FhirPath.java`).  The result is the best of several rounds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import os
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ from typing import Any
 from ipf.fhir.fhirpath import compile
 from tests.bench.report import line
 
-ROUNDS = 7
+ROUNDS = 20
+TURNS = 3
+Times = list[list[float]]
+"""Microseconds of each expression of each group."""
 LOINC = "http://loinc.org"
 UCUM = "http://unitsofmeasure.org"
 
@@ -137,12 +142,38 @@ console.log(JSON.stringify(answer));
 
 
 def bench(folder_of_bench: Path) -> None:
-    """FHIRPath by kind of expression (CPU time of one evaluation, geometric mean)"""
-    peers = _peers(os.environ.get("IPF_BENCH_FHIRPATH_JS", ""))
-    for (name, (focus, texts)), theirs in zip(EXPRESSIONS.items(), peers, strict=True):
-        ours = [_microseconds(text, focus) for text in texts]
-        compared = f"fhirpath.js {_mean(theirs):.1f} us, x {_mean(ours) / _mean(theirs):.2f}" if theirs else ""
-        line(name, f"{_mean(ours):.1f} us", compared)
+    """FHIRPath by kind of expression (CPU time of one evaluation, geometric mean) and by expression"""
+    engines = _engines()
+    turns = [[measure() for measure in engines.values()] for _ in range(TURNS if len(engines) > 1 else 1)]
+    best = [_least(times) for times in zip(*turns, strict=True)]
+    for (name, (_, texts)), *groups in zip(EXPRESSIONS.items(), *best, strict=True):
+        _print(name, list(engines), [_mean(times) for times in groups])
+        for text, *times in zip(texts, *groups, strict=True):
+            _print(f"  {text[:50]}", list(engines), times)
+
+
+def _least(turns: Sequence[Times]) -> Times:
+    return [[min(each) for each in zip(*group, strict=True)] for group in zip(*turns, strict=True)]
+
+
+def _print(what: str, engines: list[str], times: list[float]) -> None:
+    ours = times[0]
+    others = zip(engines[1:], times[1:], strict=True)
+    line(what, f"{ours:.2f} us", "; ".join(f"{engine} {time:.2f} us, x {ours / time:.2f}" for engine, time in others))
+
+
+def _engines() -> dict[str, Callable[[], Times]]:
+    """What measures each engine, this one first."""
+    found: dict[str, Callable[[], Times]] = {"ipf": _ours}
+    if modules := os.environ.get("IPF_BENCH_FHIRPATH_JS"):
+        found["fhirpath.js"] = lambda: _peer(["node", "-e", _SCRIPT], {"NODE_PATH": modules})
+    if jars := os.environ.get("IPF_BENCH_HAPI"):
+        found["HAPI"] = lambda: _peer(["java", "-cp", f"{jars}/*", str(Path(__file__).with_name("FhirPath.java"))], {})
+    return found
+
+
+def _ours() -> Times:
+    return [[_microseconds(text, focus) for text in texts] for focus, texts in EXPRESSIONS.values()]
 
 
 def _microseconds(text: str, focus: dict[str, Any]) -> float:
@@ -160,13 +191,11 @@ def _microseconds(text: str, focus: dict[str, Any]) -> float:
     return min(rounds) * 1e6
 
 
-def _peers(modules: str) -> list[list[float]]:
-    if not modules:
-        return [[] for _ in EXPRESSIONS]
+def _peer(command: list[str], settings: dict[str, str]) -> Times:
     groups = json.dumps(list(EXPRESSIONS.values()), default=float)
-    environment = {**os.environ, "NODE_PATH": modules}
-    done = subprocess.run(["node", "-e", _SCRIPT], input=groups, capture_output=True, text=True, env=environment)
-    found: list[list[float]] = json.loads(done.stdout)
+    environment = {**os.environ, **settings}
+    done = subprocess.run(command, input=groups, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    found: Times = json.loads(done.stdout)
     return found
 
 

@@ -6,9 +6,10 @@ Source: http://hl7.org/fhirpath/N1/#operations
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import ge, gt, le, lt
 
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, tested
+from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, Value, tested
 from ipf.fhir.fhirpath.evaluation.context import Context
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.equivalence import equivalent
@@ -20,9 +21,9 @@ def binary(operator: str, left: Code, right: Code) -> Code:
     if operator in _LOGIC:
         return tested(_LOGIC[operator](left.truth(), right.truth()))
     if operator == "&":
-        return Code(_concatenation(left.values(), right.values()))
+        return Code(_concatenation(left.single("&"), right.single("&")))
     if operator in _ARITHMETIC:
-        return Code(_arithmetic(operator, left.values(), right.values()))
+        return Code(_arithmetic(operator, left.single(operator), right.single(operator)))
     if operator in ("in", "contains"):
         item, items = (left, right) if operator == "in" else (right, left)
         return tested(_contained(operator, item.values(), items.values()))
@@ -32,12 +33,7 @@ def binary(operator: str, left: Code, right: Code) -> Code:
 
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "div", "mod"))
-_ORDERED: dict[str, Callable[[int], bool]] = {
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-}
+_ORDERED: dict[str, Callable[[int, int], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 def _compared(operator: str, left: Run, right: Run) -> Test:
@@ -51,7 +47,7 @@ def _compared(operator: str, left: Run, right: Run) -> Test:
 
     def ordered(context: Context, this: Items) -> bool | None:
         order = op.order(left(context, this), right(context, this), operator)
-        return None if order is None else holds(order)
+        return None if order is None else holds(order, 0)
 
     return ordered
 
@@ -91,17 +87,15 @@ def _contained(operator: str, left: Run, right: Run) -> Test:
     return test
 
 
-def _concatenation(left: Run, right: Run) -> Run:
+def _concatenation(left: Value, right: Value) -> Run:
     def run(context: Context, this: Items) -> Items:
-        a, b = op.single(left(context, this), "&"), op.single(right(context, this), "&")
-        return context.text(_as_text(a) + _as_text(b))
+        a, b = left(context, this), right(context, this)
+        return context.text((a if type(a) is str else _as_text(a)) + (b if type(b) is str else _as_text(b)))
 
     return run
 
 
 def _as_text(value: object) -> str:
-    if type(value) is str:
-        return value
     if value is None:
         return ""
     if isinstance(value, FhirNode):
@@ -111,13 +105,15 @@ def _as_text(value: object) -> str:
     return str(value)
 
 
-def _arithmetic(operator: str, left: Run, right: Run) -> Run:
+def _arithmetic(operator: str, left: Value, right: Value) -> Run:
+    joins = operator == "+"
+
     def run(context: Context, this: Items) -> Items:
-        a, b = op.single(left(context, this), operator), op.single(right(context, this), operator)
+        a, b = left(context, this), right(context, this)
         if a is None or b is None:
             return []
-        if type(a) is str and type(b) is str:
-            return context.text(op.arithmetic(operator, a, b)[0])
+        if joins and type(a) is str and type(b) is str:
+            return context.text(a + b)
         return op.arithmetic(operator, a, b)
 
     return run

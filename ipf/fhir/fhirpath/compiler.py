@@ -70,26 +70,27 @@ class Compiler:
         if kind not in RESOURCE_ROOTS:
             return self.compile(node, kind)
         general = self.compile(node, None)
-        whatever = general.nodes(), general.truth()
-        known: dict[str, tuple[Run, Test]] = {}
+        items, truth = general.nodes(), general.truth()
+        whatever: tuple[Run, Test] = (
+            lambda context, this: items(context, wrapped(this, kind)),
+            lambda context, this: truth(context, wrapped(this, kind)),
+        )
+        known: dict[Any, tuple[Run, Test]] = {}
 
-        def of(item: Any) -> tuple[Run, Test]:
-            name = item.get("resourceType")
-            if type(name) is not str:
+        def of(name: Any) -> tuple[Run, Test]:
+            if type(name) is not str or not self.model.is_resource(name):
                 return whatever
-            found = known.get(name)
-            if found is None and self.model.is_resource(name):
-                code = self.compile(node, name)
-                found = known[name] = code.nodes(), code.truth()
-            return found or whatever
+            code = self.compile(node, name)
+            found = known[name] = code.nodes(), code.truth()
+            return found
 
         def run(context: Context, this: Items) -> Items:
-            found = of(this[0])
-            return found[0](context, wrapped(this, kind) if found is whatever else this)
+            name = this[0].get("resourceType")
+            return ((type(name) is str and known.get(name)) or of(name))[0](context, this)
 
         def test(context: Context, this: Items) -> bool | None:
-            found = of(this[0])
-            return found[1](context, wrapped(this, kind) if found is whatever else this)
+            name = this[0].get("resourceType")
+            return ((type(name) is str and known.get(name)) or of(name))[1](context, this)
 
         return Code(run, None, test)
 

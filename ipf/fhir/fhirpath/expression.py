@@ -61,7 +61,7 @@ class Expression:
         -> value or list.  `resolve` is short for a Host with only that.  `typed`: elements of the data are each a
         FhirNode, with its type.  FhirPathError when it cannot be evaluated.
         """
-        kind = focus.get("resourceType") if type(focus) is dict else None
+        kind = focus.get("resourceType", self.base_type) if type(focus) is dict else None
         code = self._code.get(kind) if type(kind) is str else None
         items = [focus]
         if code is None:
@@ -71,11 +71,28 @@ class Expression:
             self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
         if resolve is not None:
             host = replace(host, resolve=resolve)
+        context = Context()
+        context.items = items
+        context.kind = kind
+        context.model = self._model
+        context.variables = variables
+        context.host = host
+        context.steps = host.steps
+        context.index = context.moment = None
+        context.total = items
         try:
-            found = code.run(Context(items, kind, variables, self._model, host), items)
+            if code.test is not None:
+                answer = code.test(context, items)
+                return [] if answer is None else [answer]
+            found = code.run(context, items)
         except RecursionError:
             raise FhirPathError("the data or the expression is nested too deeply") from None
-        return wrapped(found, code.kind) if typed else unwrap(found)
+        if typed:
+            return wrapped(found, code.kind)
+        for item in found:
+            if type(item) is FhirNode:
+                return unwrap(found)
+        return found
 
     def test(
         self,

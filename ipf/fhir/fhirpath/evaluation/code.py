@@ -13,10 +13,12 @@ from typing import Any, Protocol
 
 from ipf.fhir.fhirpath.evaluation.context import Context
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, value_reader, wrapped
+from ipf.fhir.fhirpath.items.operators import single
 from ipf.fhir.fhirpath.language import ast
 
 Run = Callable[[Context, Items], Items]
 Test = Callable[[Context, Items], bool | None]
+Value = Callable[[Context, Items], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,26 @@ class Code:
         read = value_reader(self.kind)
         if read is None:
             return run
-        return lambda context, this: [one if type(one) is FhirNode else read(one) for one in run(context, this)]
+
+        def values(context: Context, this: Items) -> Items:
+            found: Items = []
+            for one in run(context, this):
+                found.append(one if type(one) is FhirNode else read(one))
+            return found
+
+        return values
+
+    def single(self, what: str) -> Value:
+        """The one value for an operator, None when there is none; FhirPathError, which names `what`, for several."""
+        run, constant = self.values(), self.constant
+        if constant is not None:
+            return lambda context, this: constant
+
+        def value(context: Context, this: Items) -> Any:
+            items = run(context, this)
+            return items[0] if len(items) == 1 and type(items[0]) is str else single(items, what)
+
+        return value
 
     def texts(self) -> Run:
         """The items for a function of texts, for which a date is its text."""

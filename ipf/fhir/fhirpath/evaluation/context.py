@@ -69,24 +69,28 @@ class Host:
 
 
 class Context:
-    """The values of `%name`, `$index` and `$total`, and the step limit.  One instance per evaluation."""
+    """The values of `%name`, `$index` and `$total`, and the step limit.  One instance per evaluation.
 
-    index: int | None = None
-    total: Items = []
-    moment: datetime | None = None
+    `items`: what is evaluated, of type `kind` as in `Code`.  The evaluation sets the slots: a call of a constructor, or
+    attributes in a dict, would take as long as a short expression.
+    """
 
-    def __init__(self, focus: Items, kind: str | None, variables: Mapping[str, Any], model: Model, host: Host) -> None:
-        self._focus = focus
-        self._kind = kind
-        self.variables = variables
-        self.model = model
-        self.host = host
-        self.steps = host.steps
+    __slots__ = ("host", "index", "items", "kind", "model", "moment", "steps", "total", "variables")
+
+    items: Items
+    kind: str | None
+    model: Model
+    variables: Mapping[str, Any]
+    host: Host
+    steps: int
+    index: int | None
+    total: Items
+    moment: datetime | None
 
     @property
     def focus(self) -> Items:
         """The items that are evaluated, with their types."""
-        return wrapped(self._focus, self._kind)
+        return wrapped(self.items, self.kind)
 
     def spend(self, steps: int = 1) -> None:
         """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""
@@ -103,6 +107,8 @@ class Context:
 
     def text(self, value: str) -> Items:
         """A text as a result, of bounded length; all texts of an evaluation are bounded, too."""
+        if len(value) <= CHARACTERS_OF_A_STEP:
+            return [value]
         self.spend_on_text(value)
         return text(value)
 

@@ -105,15 +105,15 @@ def _primitives(source: Run, key: str, kind: str) -> Run:
 def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], model: Model) -> Run:
     """An element with a choice of types, and what follows it for each type."""
     readers: dict[str, Run] = {}
+    at_focus = source is itself
 
     def reader(key: str) -> Run:
-        if key not in readers:
-            readers[key] = path(typed(itself, key, choices[key], model), rest, model).nodes()
-        return readers[key]
+        found = readers[key] = path(typed(itself, key, choices[key], model), rest, model).nodes()
+        return found
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in source(context, this):
+        for each in this if at_focus else source(context, this):
             if type(each) is not dict:
                 continue
             if not rest:
@@ -121,9 +121,9 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
             else:
                 for key in each:
                     if key in choices:
-                        found += reader(key)(context, [each])
+                        found += (readers.get(key) or reader(key))(context, [each])
                     elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in each:
-                        found += reader(key[1:])(context, [each])
+                        found += (readers.get(key[1:]) or reader(key[1:]))(context, [each])
         return found
 
     return run

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.evaluation.code import Code, operand_of
 from ipf.fhir.fhirpath.evaluation.context import MAX_ITEMS, Context
-from ipf.fhir.fhirpath.evaluation.registry import plain_function
+from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, plain_function, shaped_function
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.nodes import Items, all_children, is_foreign, plain, type_of
+from ipf.fhir.fhirpath.language import ast
 
 
 @plain_function("count", reads="items")
@@ -91,22 +93,18 @@ def single(context: Context, focus: Items) -> Items:
     return focus
 
 
-@plain_function("first", reads="items", keeps=True)
-def first(context: Context, focus: Items) -> Items:
-    """The first item."""
-    return focus[:1]
+def _part(name: str, part: slice) -> None:
+    def build(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
+        source = operand_of(compiler, focus, kind)
+        items_of = source.run
+        return Code(lambda context, this: items_of(context, this)[part], source.kind)
+
+    shaped_function(name)(build)
 
 
-@plain_function("last", reads="items", keeps=True)
-def last(context: Context, focus: Items) -> Items:
-    """The last item."""
-    return focus[-1:]
-
-
-@plain_function("tail", reads="items", keeps=True)
-def tail(context: Context, focus: Items) -> Items:
-    """All but the first."""
-    return focus[1:]
+_part("first", slice(1))
+_part("last", slice(-1, None))
+_part("tail", slice(1, None))
 
 
 def _number(value: Items, name: str) -> int | None:

@@ -5,7 +5,7 @@ Sources: http://hl7.org/fhirpath/N1/#functions (5.1, 5.2, 5.9), #aggregates (7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cmp_to_key
 from typing import Any
 
@@ -16,28 +16,10 @@ from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, shaped_f
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.nodes import Items, plain, unwrap, wrapped
 from ipf.fhir.fhirpath.language import ast
-from ipf.fhir.fhirpath.language.parser import children
 
 
-def _has_index(node: ast.Node) -> bool:
-    """Whether an expression uses `$index`."""
-    return node == ast.This("index") or any(_has_index(part) for part in children(node))
-
-
-Walk = Callable[[Context, Items], Iterable[Items]]
-
-
-def _walk(node: ast.Node) -> Walk:
-    """Each item as `$this` for an expression, with its `$index` where the expression uses it."""
-    return _with_index if _has_index(node) else _one_by_one
-
-
-def _one_by_one(context: Context, items: Items) -> Iterable[Items]:
-    context.spend(len(items))
-    return [[item] for item in items]
-
-
-def _with_index(context: Context, items: Items) -> Iterable[Items]:
+def _numbered(context: Context, items: Items) -> Iterable[Items]:
+    """Each item as `$this` for an expression, with its `$index`."""
     outer = context.index
     context.spend(len(items))
     for context.index, item in enumerate(items):
@@ -49,11 +31,16 @@ def _with_index(context: Context, items: Items) -> Iterable[Items]:
 def where(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The items for which the criterion is true."""
     source = operand_of(compiler, focus, kind)
-    items_of, walk = source.run, _walk(args[0])
-    criterion = compiler.per_item(args[0], source.kind).truth()
+    items_of, criterion = source.run, compiler.per_item(args[0], source.kind).truth()
 
     def run(context: Context, this: Items) -> Items:
-        return [one[0] for one in walk(context, items_of(context, this)) if criterion(context, one)]
+        found, outer, items = [], context.index, items_of(context, this)
+        context.spend(len(items))
+        for context.index, item in enumerate(items):
+            if criterion(context, [item]):
+                found.append(item)
+        context.index = outer
+        return found
 
     return Code(run, source.kind)
 
@@ -83,13 +70,15 @@ def negation(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind:
 def all_items(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether the criterion is true for every item."""
     source = operand_of(compiler, focus, kind)
-    items_of, walk = source.run, _walk(args[0])
-    criterion = compiler.per_item(args[0], source.kind).truth()
+    items_of, criterion = source.run, compiler.per_item(args[0], source.kind).truth()
 
     def test(context: Context, this: Items) -> bool:
-        holds = True
-        for one in walk(context, items_of(context, this)):
-            holds = criterion(context, one) is True and holds
+        holds, outer, items = True, context.index, items_of(context, this)
+        context.spend(len(items))
+        for context.index, item in enumerate(items):
+            if criterion(context, [item]) is not True:
+                holds = False
+        context.index = outer
         return holds
 
     return tested(test)
@@ -99,14 +88,16 @@ def all_items(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind
 def select(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """The answers of all items in one collection."""
     source = operand_of(compiler, focus, kind)
-    items_of, walk, projection = source.run, _walk(args[0]), compiler.per_item(args[0], source.kind)
+    items_of, projection = source.run, compiler.per_item(args[0], source.kind)
     answer = projection.run
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for one in walk(context, items_of(context, this)):
-            found += answer(context, one)
-        context.spend(len(found))
+        outer, items = context.index, items_of(context, this)
+        for context.index, item in enumerate(items):
+            found += answer(context, [item])
+        context.index = outer
+        context.spend(len(items) + len(found))
         return found
 
     return Code(run, projection.kind)
@@ -132,7 +123,7 @@ def repeat(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: s
         latest = source.run(context, this)
         while latest:
             fresh: Items = []
-            for one in _with_index(context, latest):
+            for one in _numbered(context, latest):
                 for item in projection.run(context, one):
                     context.spend_on([item])
                     key = op.key_of(item)
@@ -157,7 +148,7 @@ def repeat_all(compiler: Compiling, focus: ast.Node | None, args: Arguments, kin
         found: Items = []
         latest = source.run(context, this)
         while latest:
-            latest = [item for one in _with_index(context, latest) for item in projection.run(context, one)]
+            latest = [item for one in _numbered(context, latest) for item in projection.run(context, one)]
             found += latest
             if len(found) > MAX_ITEMS // 10:
                 raise FhirPathError("repeatAll() does not come to an end")
@@ -176,7 +167,7 @@ def aggregate(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind
     def run(context: Context, this: Items) -> Items:
         outer, items = context.total, items_of(context, this)
         context.total = start(context, this)
-        for one in _with_index(context, items):
+        for one in _numbered(context, items):
             context.total = aggregator(context, one)
             if len(context.total) > MAX_ITEMS:
                 raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")
@@ -219,7 +210,7 @@ def trace(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: st
         if context.host.trace is not None:
             shown = items
             if projection is not None:
-                shown = [item for one in _with_index(context, items) for item in projection(context, one)]
+                shown = [item for one in _numbered(context, items) for item in projection(context, one)]
             context.host.trace(str(op.single(name(context, this), "trace()")), unwrap(shown))
         return items
 
@@ -254,7 +245,7 @@ def sort(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str
 
     def run(context: Context, this: Items) -> Items:
         items = source.run(context, this)
-        columns = [[key(context, one) for one in _with_index(context, items)] for key, _ in keys]
+        columns = [[key(context, one) for one in _numbered(context, items)] for key, _ in keys]
 
         def compare(a: int, b: int) -> int:
             for column, (_, direction) in zip(columns, keys, strict=True):

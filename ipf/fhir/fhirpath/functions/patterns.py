@@ -16,7 +16,7 @@ from ipf.fhir.model.regex import Pattern, PatternError, pattern
 _GROUP = re.compile(r"\$(?:(\d{1,2})|\{(\w+)\})", re.ASCII)
 
 
-def search(regex: str, text: str, flags: str = "") -> bool:
+def search(text: str, regex: str, flags: str = "") -> bool:
     """Whether the pattern matches any part of the text.  `flags`: `i` ignores case, `m` lets ^ and $ match lines."""
     try:
         return _compiled(regex, flags).is_in(text)
@@ -24,7 +24,7 @@ def search(regex: str, text: str, flags: str = "") -> bool:
         raise FhirPathError(f"matches(): {error}") from None
 
 
-def full_match(regex: str, text: str, flags: str = "") -> bool:
+def full_match(text: str, regex: str, flags: str = "") -> bool:
     """Whether the pattern matches the whole text."""
     try:
         return _compiled(regex, flags).is_all_of(text)
@@ -32,7 +32,7 @@ def full_match(regex: str, text: str, flags: str = "") -> bool:
         raise FhirPathError(f"matchesFull(): {error}") from None
 
 
-def replace(regex: str, text: str, new: str, flags: str = "") -> str:
+def replace(text: str, regex: str, new: str, flags: str = "") -> str:
     """The text with each match replaced by `new`, in which `$1` and `${name}` are groups of the pattern."""
     if not regex:
         return text

@@ -10,14 +10,17 @@ import binascii
 import html
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ipf.fhir.fhirpath.errors import FhirPathError
-from ipf.fhir.fhirpath.evaluation.context import Context
-from ipf.fhir.fhirpath.evaluation.registry import plain_function
+from ipf.fhir.fhirpath.evaluation.code import Code, operand_of
+from ipf.fhir.fhirpath.evaluation.context import CHARACTERS_OF_A_STEP, Context
+from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, plain_function, shaped_function
 from ipf.fhir.fhirpath.functions import patterns
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, is_foreign, plain
+from ipf.fhir.fhirpath.language import ast
 
 
 def text_of(items: Items, name: str) -> str | None:
@@ -42,19 +45,36 @@ def _integer(items: Items, name: str) -> int | None:
     return value
 
 
-def _on_texts(name: str, call: Any, arguments: int = 1, most: int | None = None) -> None:
-    """Register a function of texts only: empty when any of them is empty."""
+def _on_text(
+    name: str, call: Callable[..., Any], least: int = 0, most: int | None = None, *, of: Any = str, needed: int = 2
+) -> None:
+    """Register `call(text, *arguments)`: empty when it is None, or the text or one of the `needed` arguments is empty.
 
-    def run(context: Context, focus: Items, *args: Items) -> Items:
-        text = text_of(focus, name)
-        texts = [text_of(items, name) for items in args]
-        if text is None or None in texts:
-            return []
-        context.spend_on_text(text)
-        answer = call(text, *texts)
-        return context.text(answer) if isinstance(answer, str) else [answer]
+    Arguments are of type `of`, str or int.  Literals are read once, when the expression is compiled.
+    """
+    read = text_of if of is str else _integer
 
-    plain_function(name, arguments, most, reads="texts")(run)
+    def build(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
+        items_of = operand_of(compiler, focus, kind).texts()
+        codes = [compiler.compile(arg, kind) for arg in args]
+        runs = [code.texts() for code in codes]
+        literals = [code.constant for code in codes]
+        literal = all(type(each) is of for each in literals)
+
+        def run(context: Context, this: Items) -> Items:
+            items = items_of(context, this)
+            text = items[0] if len(items) == 1 and type(items[0]) is str else text_of(items, name)
+            given = literals if literal else [read(each(context, this), name) for each in runs]
+            if text is None or None in given[:needed]:
+                return []
+            if len(text) > CHARACTERS_OF_A_STEP:
+                context.spend_on_text(text)
+            found = call(text, *given)
+            return context.text(found) if type(found) is str else [] if found is None else [found]
+
+        return Code(run)
+
+    shaped_function(name, least, most)(build)
 
 
 def _bounded_replace(text: str, old: str, new: str) -> str:
@@ -65,29 +85,27 @@ def _bounded_replace(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-_on_texts("indexOf", lambda text, part: text.find(part))
-_on_texts("lastIndexOf", lambda text, part: text.rfind(part))
-_on_texts("startsWith", lambda text, part: text.startswith(part))
-_on_texts("endsWith", lambda text, part: text.endswith(part))
-_on_texts("contains", lambda text, part: part in text)
-_on_texts("upper", str.upper, 0)
-_on_texts("lower", str.lower, 0)
-_on_texts("trim", str.strip, 0)
-_on_texts("length", len, 0)
-_on_texts("replace", _bounded_replace, 2)
-_on_texts("matches", lambda text, pattern, flags="": patterns.search(pattern, text, flags), 1, 2)
-_on_texts("matchesFull", lambda text, pattern, flags="": patterns.full_match(pattern, text, flags), 1, 2)
-_on_texts("replaceMatches", lambda text, pattern, new, flags="": patterns.replace(pattern, text, new, flags), 2, 3)
+def _substring(text: str, start: int, length: int | None = None) -> str | None:
+    """From `start` (from 0) on, or `length` characters of it; None when the start is outside."""
+    if not 0 <= start < len(text):
+        return None
+    return text[start:] if length is None else text[start : start + max(length, 0)]
 
 
-@plain_function("substring", 1, 2, reads="texts")
-def substring(context: Context, focus: Items, start: Items, length: Items | None = None) -> Items:
-    """From `start` (from 0) on, or `length` characters of it; empty when the start is outside."""
-    text, first = text_of(focus, "substring"), _integer(start, "substring")
-    if text is None or first is None or not 0 <= first < len(text):
-        return []
-    size = _integer(length, "substring") if length is not None else None
-    return context.text(text[first:] if size is None else text[first : first + max(size, 0)])
+_on_text("indexOf", str.find, 1)
+_on_text("lastIndexOf", str.rfind, 1)
+_on_text("startsWith", str.startswith, 1)
+_on_text("endsWith", str.endswith, 1)
+_on_text("contains", str.__contains__, 1)
+_on_text("upper", str.upper)
+_on_text("lower", str.lower)
+_on_text("trim", str.strip)
+_on_text("length", len)
+_on_text("substring", _substring, 1, 2, of=int, needed=1)
+_on_text("replace", _bounded_replace, 2)
+_on_text("matches", patterns.search, 1, 2)
+_on_text("matchesFull", patterns.full_match, 1, 2)
+_on_text("replaceMatches", patterns.replace, 2, 3, needed=3)
 
 
 @plain_function("toChars", reads="texts")

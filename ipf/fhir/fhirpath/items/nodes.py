@@ -80,7 +80,10 @@ def wrapped(items: Items, kind: str | None) -> Items:
         return items
     if kind in RESOURCE_ROOTS:
         return [FhirNode(one, resource_type(one) or kind) if type(one) is dict else one for one in items]
-    return [one if type(one) is FhirNode else FhirNode(one, kind) for one in items]
+    found: Items = []
+    for one in items:
+        found.append(one if type(one) is FhirNode else FhirNode(one, kind))
+    return found
 
 
 def unwrap(items: Items) -> Items:
@@ -255,7 +258,11 @@ def append_choice(found: Items, value: dict[str, Any], choices: Mapping[str, str
     """The properties of an element with a choice of types, with their types."""
     for key in value:
         if key in choices:
-            _append(found, value[key], value.get("_" + key), choices[key])
+            kind, one = choices[key], value[key]
+            if kind < "a" and type(one) is dict:
+                found.append(FhirNode(one, kind))
+            else:
+                _append(found, one, value.get("_" + key), kind)
         elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in value:
             _append(found, None, value[key], choices[key[1:]])
 

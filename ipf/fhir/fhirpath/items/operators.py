@@ -166,8 +166,9 @@ def order(left: Items, right: Items, operator: str) -> int | None:
     a, b = single(left, operator), single(right, operator)
     if a is None or b is None:
         return None
-    if (type(a) is str and type(b) is str) or (is_number(a) and is_number(b)):
-        return int(a > b) - int(a < b)
+    if (type(a) in NUMBERS and type(b) in NUMBERS) or (type(a) is str and type(b) is str):
+        found: int = (a > b) - (a < b)
+        return found
     if isinstance(a, Quantity) or isinstance(b, Quantity):
         return _order_quantities(a, b, operator)
     a, b = _both_temporal(left[0], a, right[0], b)

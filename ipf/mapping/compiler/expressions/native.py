@@ -229,7 +229,7 @@ def _text_test(name: str, literal: str) -> Callable[[str], bool] | None:
     if name == "contains":
         return lambda text: literal in text
     if name == "matches":
-        return lambda text: patterns.search(literal, text)
+        return lambda text: patterns.search(text, literal)
     return None
 
 
@@ -352,6 +352,6 @@ def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: K
 
     def replaced(frame: Frame, item: Any) -> str | None:
         value = whole(frame, item)
-        return None if value is None else patterns.replace(pattern, value, new) or None
+        return None if value is None else patterns.replace(value, pattern, new) or None
 
     return replaced

@@ -99,7 +99,7 @@ class _Test:
             return None
         sign = "" if wanted else "not "
         if node.name == "matches":
-            return f"((w := {subject}) and {sign}{self.writer.constant(patterns.search)}({literal!r}, w))"
+            return f"((w := {subject}) and {sign}{self.writer.constant(patterns.search)}(w, {literal!r}))"
         method = _METHODS.get(node.name)
         return method and f"((w := {subject}) and {sign}w.{method}({literal!r}))"
 
