@@ -1,6 +1,7 @@
 """Included resources of a page: referenced by its matches (`_include`), or referencing them (`_revinclude`).
 
 References are taken from the index entries of the resources on the page; references to other servers are ignored.
+Canonical URLs are looked for among the resources with such a URL (`search_canonical.py`).
 With `:iterate` an include is followed from included resources too, step by step, until nothing new is found.
 
 Source: https://hl7.org/fhir/R4/search.html#revinclude
@@ -8,8 +9,9 @@ Source: https://hl7.org/fhir/R4/search.html#revinclude
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
@@ -18,7 +20,9 @@ from ipf.fhir.search.language.includes import reference_codes
 from ipf.fhir.search.predicate import tests_equal
 from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import OPEN, Caller, FhirStore, Version
+from ipf.ports.predicates import Test
 from ipf.ports.search import Include, Query, Term
+from ipf.rest.interactions.search_canonical import canonical_codes, url_codes, urls_in, urls_of
 from ipf.rest.write.permission import found_by, visible
 
 _MOST_STEPS = 10
@@ -74,6 +78,27 @@ class Included:
             await self._referring(include, versions)
         else:
             await self.refer(self._references(include, versions))
+            await self._meant(include, versions)
+
+    async def _meant(self, include: Include, versions: Sequence[Version]) -> None:
+        """Add the resources that canonical URLs mean."""
+        wanted: dict[str, set[str]] = {}
+        stored: Sequence[str] | None = None
+        for version in versions:
+            kind = version.resource_type
+            codes = canonical_codes(kind, include.code) if include.source in ("", kind) else {}
+            for code in codes:
+                urls = urls_in(version, (code,))
+                if not urls:
+                    continue
+                stored = stored if stored is not None else await self.store.types(self.tenant)
+                for target in stored:
+                    if target in (codes[code] or stored) and include.target in ("", target):
+                        wanted.setdefault(target, set()).update(urls)
+        for target, urls in wanted.items():
+            bare = {one.partition("|")[0] for one in urls}
+            tests = [tests_equal(code, bare) for code in url_codes(target)]
+            await self._find(target, tests, partial(_is_meant, urls))
 
     def _references(self, include: Include, versions: Sequence[Version]) -> Iterator[Key]:
         by_type: dict[str, dict[str, str]] = {}
@@ -108,14 +133,27 @@ class Included:
             for code, refers_to in pairs
             if (allowed := [value for value in values if not refers_to or value.startswith(f"{refers_to}/")])
         ]
+        codes = canonical_codes(include.source, include.code)
+        urls = {url for one in versions if codes and include.target in ("", one.resource_type) for url in urls_of(one)}
+        if not urls:
+            await self._find(include.source, tests)
+            return
+        tests += [tests_equal(code, urls) for code in codes]
+        known, meant = {code for code, _ in pairs}, urls.union(values)
+        await self._find(include.source, tests, lambda one: not meant.isdisjoint(urls_in(one, known)))
+
+    async def _find(
+        self, resource_type: str, tests: list[Test], is_meant: Callable[[Version], bool] = lambda one: True
+    ) -> None:
+        """Add the resources that pass one of the tests and are meant."""
         if not tests:
             return
-        asked = Query(include.source, (Term("", "", any_of(tests)),), count=self.limit, total="none")
+        asked = Query(resource_type, (Term("", "", any_of(tests)),), count=self.limit, total="none")
         query = found_by(asked, self.caller)  # hidden ones must neither fill the page nor cause a warning
         if query is None:
             return
         page = await self.store.search(self.tenant, query)
-        new = [one for one in page.matches if (one.resource_type, one.id) not in self.known]
+        new = [one for one in page.matches if (one.resource_type, one.id) not in self.known and is_meant(one)]
         self.known.update((one.resource_type, one.id) for one in new)
         self.is_truncated = self.is_truncated or page.next is not None
         self._keep(new)
@@ -125,6 +163,10 @@ class Included:
         room = self.limit - len(self.versions)
         self.is_truncated = self.is_truncated or len(versions) > room
         self.versions += versions[:room]
+
+
+def _is_meant(urls: set[str], one: Version) -> bool:
+    return not urls.isdisjoint(urls_of(one))
 
 
 def references(version: Version, base_url: str) -> Iterator[tuple[Key, str]]:
