@@ -81,7 +81,7 @@ class MemoizedGroup:
         self._next_bypass = _BYPASS
 
     def __call__(self, frame: Frame) -> None:
-        if self._bypass:
+        if self._bypass > 0:  # a trial in another thread counts down as well
             self._bypass -= 1
             return self._run(frame)
         key = self._key(frame)
