@@ -109,6 +109,14 @@ class HasProperty:
 
 
 @dataclass(frozen=True, slots=True)
+class HasValue:
+    """The concepts with a property whose value is the code of a concept of the same system that the rule selects."""
+
+    name: str
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
 class IsActive:
     """The concepts that are active."""
 
@@ -143,7 +151,18 @@ class NoRule:
 
 
 Rule = (
-    Among | Below | Above | ChildOf | ParentOf | HasProperty | IsActive | MatchesPattern | EveryRule | AnyRule | NoRule
+    Among
+    | Below
+    | Above
+    | ChildOf
+    | ParentOf
+    | HasProperty
+    | HasValue
+    | IsActive
+    | MatchesPattern
+    | EveryRule
+    | AnyRule
+    | NoRule
 )
 ALL = EveryRule()
 
@@ -163,7 +182,8 @@ class CodeSystems(Protocol):
     async def page(
         self, system: ImportedSystem, rule: Rule, words: Sequence[str], offset: int, limit: int
     ) -> tuple[Sequence[Listed], int | None]:
-        """Selected concepts with words that begin so, in the order of the system; `rule` has no MatchesPattern.
+        """Selected concepts with words that begin so, in the order of the system; `rule` has no MatchesPattern
+        and no HasValue.
 
         And how many there are in all; None when there are too many to count them.
         """

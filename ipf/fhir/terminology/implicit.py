@@ -7,10 +7,22 @@ https://hl7.org/fhir/R4/rxnorm.html#implicit
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 Json = dict[str, Any]
 SNOMED, LOINC = "http://snomed.info/sct", "http://loinc.org"
 RXNORM = "http://www.nlm.nih.gov/research/umls/rxnorm"
+
+
+ECL = "?fhir_vs=ecl/"
+
+
+def set_and_version(canonical: str) -> tuple[str, str]:
+    """The URL and the version of a value set.  In an expression constraint `|` is no version."""
+    if ECL in canonical:
+        return canonical, ""
+    url, _, version = canonical.partition("|")
+    return url, version
 
 
 def implicit_set(url: str) -> Json | None:
@@ -34,7 +46,8 @@ def _snomed(query: str, version: Json) -> Json | None:
         "": [],
         "isa": [["concept", "is-a", code]],
         "refset": [["refset", "=", code]] if code else [["refset", "exists", "true"]],
+        "ecl": [["constraint", "=", unquote(code)]],
     }
-    if kind not in filters or (kind == "isa" and not code):
+    if kind not in filters or (kind in ("isa", "ecl") and not code):
         return None
     return {"name": "", "include": [{"system": SNOMED, **version, "filters": filters[kind]}]}

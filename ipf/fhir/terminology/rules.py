@@ -17,6 +17,7 @@ from ipf.ports.terminology import (
     EveryRule,
     Facts,
     HasProperty,
+    HasValue,
     IsActive,
     MatchesPattern,
     NoRule,
@@ -95,7 +96,7 @@ def parts(rule: Rule) -> list[Rule]:
 
 
 def holds(rule: Rule, facts: Facts) -> bool | None:
-    """Whether a rule selects a concept; None when its own facts do not tell (Above, ParentOf).
+    """Whether a rule selects a concept; None when its own facts do not tell (Above, ParentOf, HasValue).
 
     PatternError for a pattern that cannot run.
     """
@@ -119,7 +120,7 @@ def holds(rule: Rule, facts: Facts) -> bool | None:
             return any(one == name and (values is None or value in values) for one, value in facts.properties)
         case MatchesPattern(name, text):
             return any(pattern(text).is_all_of(value) for value in _values(facts, name))
-        case Above() | ParentOf():
+        case Above() | ParentOf() | HasValue():
             return None
 
 

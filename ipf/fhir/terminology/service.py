@@ -24,6 +24,9 @@ from ipf.ports.terminology import Facts, ImportedSystem
 Json = dict[str, Any]
 DEEPEST = 50  # value sets that include one another
 MOST_FACTS = 50_000  # concepts of imported systems that are remembered
+MOST_URLS = 20_000
+"""Systems, and value sets, whose results are remembered, also of URLs that clients make up; one more, and all are
+forgotten."""
 Find = Callable[[str, str], Json | None]  # resource type, canonical -> resource
 
 
@@ -53,9 +56,12 @@ class Terminology:
 
     def system(self, url: str) -> CodeSystem | None:
         """The code system with this url; None when it is not loaded."""
-        if url not in self._systems:
-            self._systems[url] = self._load_system(url)
-        return self._systems[url]
+        try:
+            return self._systems[url]
+        except KeyError:
+            _make_room(self._systems)
+            found = self._systems[url] = self._load_system(url)
+            return found
 
     def imported(self, canonical: str) -> ImportedSystem | None:
         """The imported system that a canonical means; None when it is not imported, or a client stored its codes."""
@@ -107,8 +113,10 @@ class Terminology:
 
     def members(self, value_set: str) -> Membership | None:
         """The members of a value set; None when it is not loaded or contains itself."""
-        if value_set in self._sets:
+        try:
             return self._sets[value_set]
+        except KeyError:
+            pass
         begun: set[str] = self._begun.__dict__.setdefault("value_sets", set())  # by this thread
         if value_set in begun:
             return None
@@ -120,6 +128,7 @@ class Terminology:
             found = None if facts is None else self.expansion(facts)
         finally:
             begun.remove(value_set)
+        _make_room(self._sets)
         self._sets[value_set] = found
         return found
 
@@ -192,6 +201,11 @@ class Terminology:
         if resource is not None:
             return valueset.facts_of(resource)
         return _row(VALUE_SETS, url) or implicit_set(url)
+
+
+def _make_room(remembered: dict[str, Any]) -> None:
+    if len(remembered) >= MOST_URLS:
+        remembered.clear()
 
 
 def _row(kind: str, url: str) -> Json | None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.codesystem import CodeSystem
+from ipf.fhir.terminology.ecl import EclError, ecl_rule
+from ipf.fhir.terminology.implicit import SNOMED
 from ipf.fhir.terminology.open_systems import open_test
 from ipf.fhir.terminology.rules import holds, is_implied, parts, rule_of
 from ipf.ports.terminology import Among, AnyRule, EveryRule, Facts, ImportedSystem, MatchesPattern, NoRule, Rule
@@ -144,8 +146,11 @@ def _from_system(include: Json, systems: Systems) -> Membership:
 
 def _selected(system: ImportedSystem, filters: list[Any]) -> Membership:
     """The rule of the filters on an imported system."""
-    rules = [rule_of(*one) for one in filters]
-    wrong = [one for one, rule in zip(filters, rules, strict=True) if rule is None or not _has(system, one[0])]
+    try:
+        rules = [_rule_on(system, *one) for one in filters]
+    except EclError as error:
+        return Membership(unknown={system.url}, errors={f"filter constraint of {system.url}: {error}"})
+    wrong = [one for one, rule in zip(filters, rules, strict=True) if rule is None]
     if wrong:
         named = "; ".join(" ".join(one) for one in wrong)
         return Membership(unknown={system.url}, errors={f"{system.url} does not support the filter {named}"[:500]})
@@ -157,8 +162,11 @@ def _selected(system: ImportedSystem, filters: list[Any]) -> Membership:
     return Membership(rules={system: EveryRule(tuple(one for one in rules if one is not None))})
 
 
-def _has(system: ImportedSystem, name: str) -> bool:
-    return is_implied(name) or name in system.properties
+def _rule_on(system: ImportedSystem, name: str, operator: str, value: str) -> Rule | None:
+    """The rule of one filter; None when the system does not support it.  EclError."""
+    if system.url == SNOMED and (name, operator) == ("constraint", "="):
+        return ecl_rule(value)
+    return rule_of(name, operator, value) if is_implied(name) or name in system.properties else None
 
 
 def _check_patterns(rule: Rule | None) -> None:

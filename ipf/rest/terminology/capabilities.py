@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ipf.fhir.capability import terminology_capabilities
 from ipf.fhir.model.json import dumps
+from ipf.fhir.terminology.implicit import SNOMED
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.ports import Answer, Json, Request
 from ipf.ports.terminology import ImportedSystem
@@ -48,6 +49,8 @@ def _imported(url: str, versions: Sequence[ImportedSystem]) -> Json:
 def _version(one: ImportedSystem) -> Json:
     filters = [{"code": name, "op": list(ops)} for name, ops in _FILTERS]
     filters += [{"code": name, "op": list(_OF_PROPERTIES)} for name in sorted(one.properties)]
+    if one.url == SNOMED:
+        filters.append({"code": "constraint", "op": ["="]})
     return {
         **({"code": one.version} if one.version else {}),
         "isDefault": one.is_current,

@@ -1,6 +1,8 @@
-"""Rules with regular expressions, which RE2 runs here, as rules that the store answers."""
+"""Rules that the store does not answer as they are: with regular expressions, which RE2 runs here, and on values."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.regex import PatternError, pattern
@@ -9,8 +11,10 @@ from ipf.ports.terminology import (
     Above,
     Among,
     CodeSystems,
+    EveryRule,
     Facts,
     HasProperty,
+    HasValue,
     ImportedSystem,
     MatchesPattern,
     ParentOf,
@@ -23,10 +27,11 @@ MOST_MATCHES = 100_000
 
 
 async def grounded(rule: Rule, system: ImportedSystem, systems: CodeSystems, run_in_thread: RunInThread) -> Rule:
-    """The rule with each pattern replaced by the values that it matches.
+    """The rule with each pattern, and each rule on values, replaced by the values that are meant.
 
-    Problem COSTLY for one that matches too many, VALUE for one that cannot run.
+    Problem COSTLY when these are too many, VALUE for a pattern that cannot run.
     """
+    rule = await with_values(rule, system, systems)
     found: dict[Rule, Rule] = {}
     for part in parts(rule):
         if isinstance(part, MatchesPattern) and part not in found:
@@ -57,8 +62,33 @@ async def _matching(
     return Among(found) if part.name == "code" else HasProperty(part.name, found)
 
 
-async def with_relatives(rule: Rule, system: ImportedSystem, systems: CodeSystems) -> Rule:
-    """The rule with what is above a concept as its codes: the facts of another concept do not tell that."""
+async def with_values(
+    rule: Rule, system: ImportedSystem, systems: CodeSystems, concepts: Sequence[Facts] | None = None
+) -> Rule:
+    """The rule with each HasValue replaced by the values that its rule selects, of those that these concepts have.
+
+    `concepts`: None for all of the system.  Problem COSTLY: they are too many.
+    """
+    found: dict[Rule, Rule] = {}
+    for part in parts(rule):
+        if isinstance(part, HasValue) and part not in found:
+            if concepts is None:
+                values = frozenset(await systems.values(system, part.name, MOST_VALUES))
+            else:
+                values = frozenset(value for one in concepts for name, value in one.properties if name == part.name)
+            selected = EveryRule((Among(values), part.rule))
+            listed, _ = await systems.page(system, selected, (), 0, MOST_MATCHES + 1)
+            if len(listed) > MOST_MATCHES:
+                text = f"a rule on the property {part.name} of {system.url} selects more than {MOST_MATCHES} values"
+                raise Problem(Category.COSTLY, text)
+            found[part] = HasProperty(part.name, frozenset(one.code for one in listed))
+    return rewritten(rule, lambda one: found.get(one, one)) if found else rule
+
+
+async def with_relatives(rule: Rule, system: ImportedSystem, systems: CodeSystems, concepts: Sequence[Facts]) -> Rule:
+    """The rule that the facts of these concepts decide: with what is above another concept as its codes, and with the
+    values of HasValue."""
+    rule = await with_values(rule, system, systems, concepts)
     ends = {part.code for part in parts(rule) if isinstance(part, Above | ParentOf)}
     if not ends:
         return rule

@@ -90,7 +90,7 @@ async def _imported(
         listed, _ = await systems.page(source, rule, (), 0, MOST_MATCHES)
         codes.update(dict.fromkeys(one.code for one in listed))
     facts = await systems.facts(source, codes)
-    checks = [await with_relatives(rule, source, systems) for rule in rules]
+    checks = [await with_relatives(rule, source, systems, list(facts.values())) for rule in rules]
     return [(facts[code], checks) for code in codes if code in facts]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipf.errors import Category, Problem
 from ipf.fhir.terminology import Terminology
+from ipf.fhir.terminology.implicit import set_and_version
 from ipf.fhir.terminology.valueset import Membership, facts_of
 from ipf.ports import Json
 from ipf.rest.http.arguments import Arguments
@@ -25,7 +26,7 @@ def value_set_of(
     resource = arguments.structure("valueSet", "ValueSet") or resource
     if resource is not None:
         return resource, terminology.expansion(facts_of(resource))
-    url, _, version = (bound or arguments.required("url")).partition("|")
+    url, version = set_and_version(bound or arguments.required("url"))
     version = arguments.text("valueSetVersion") or version
     members = terminology.members(f"{url}|{version}" if version else url)
     found = definitions.stored.get(("ValueSet", url)) or conformance.catalog.by_url("ValueSet", url)

@@ -6,14 +6,14 @@ https://hl7.org/fhir/R4/codesystem-operation-validate-code.html
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import Facts, ImportedSystem
+from ipf.ports.terminology import Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall
@@ -100,7 +100,7 @@ async def _in_set(
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
     codings = codings_of(arguments)
     await _recall_members(conformance, terminology, members, codings)
-    await _ground(conformance, members)
+    members = await _grounded(conformance, terminology, members, codings)
     found = await repository.run_in_thread(
         lambda: [members.contains(one.get("system"), one["code"]) for one in codings]
     )
@@ -123,11 +123,18 @@ async def _recall_members(
     await conformance.recall(terminology, pairs)
 
 
-async def _ground(conformance: Conformance, members: Membership) -> None:
-    """Answer the parts of rules that the facts of one concept do not: what is above another concept."""
-    if conformance.systems is not None:
-        for system, rule in list(members.rules.items()):
-            members.rules[system] = await with_relatives(rule, system, conformance.systems)
+async def _grounded(
+    conformance: Conformance, terminology: Terminology, members: Membership, codings: list[Json]
+) -> Membership:
+    """The members with rules that the facts of these codes decide."""
+    if conformance.systems is None:
+        return members
+    rules: dict[ImportedSystem, Rule] = {}
+    for system, rule in members.rules.items():
+        found = (terminology.facts_of(system, one["code"]) for one in codings)
+        concepts = [one for one in found if isinstance(one, Facts)]
+        rules[system] = await with_relatives(rule, system, conformance.systems, concepts)
+    return replace(members, rules=rules)
 
 
 async def _result(case: _Case, conformance: Conformance, terminology: Terminology, arguments: Arguments) -> Answer:
