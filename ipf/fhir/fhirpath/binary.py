@@ -19,7 +19,8 @@ from ipf.fhir.fhirpath.items.nodes import FhirNode, Items
 def binary(operator: str, left: Code, right: Code) -> Code:
     """`left operator right`."""
     if operator in _LOGIC:
-        return tested(_LOGIC[operator](left.truth(), right.truth()))
+        pure = left.pure and right.pure and left.test is not None and right.test is not None
+        return tested(_LOGIC[operator](left.truth(), right.truth()), pure)
     if operator == "&":
         return Code(_concatenation(left.single("&"), right.single("&")))
     if operator in _ARITHMETIC:

@@ -105,7 +105,7 @@ class Compiler:
             return path(self.compile(start, kind), tuple(names), self.model)
         if names[0][:1].isupper() and self.model.is_known(names[0]):
             return path(self._type_name(names[0], kind), tuple(names[1:]), self.model)
-        return path(Code(itself, kind), tuple(names), self.model)
+        return path(Code(itself, kind, pure=True), tuple(names), self.model)
 
     def _type_name(self, name: str, kind: str | None) -> Code:
         """A type as the first name of a path: the focus, when it has this type."""
@@ -113,7 +113,7 @@ class Compiler:
         if kind is None:
             return Code(lambda context, this: _of_this_type(this, name, model))
         if kind not in RESOURCE_ROOTS:
-            return Code(itself if model.is_a(kind, name) else nothing, kind)
+            return Code(itself if model.is_a(kind, name) else nothing, kind, pure=True)
 
         def run(context: Context, this: Items) -> Items:
             return [one for one in this if type(one) is dict and model.is_a(resource_type(one) or kind, name)]
@@ -169,12 +169,12 @@ def _call(function: Plain, source: Code, args: list[Code]) -> Code:
 def _literal(value: object) -> Code:
     if value is None:
         return Code(nothing)
-    return Code(lambda context, this: [value], constant=value)
+    return Code(lambda context, this: [value], constant=value, pure=True)
 
 
 def _this(name: str, kind: str | None) -> Code:
     if name == "this":
-        return Code(itself, kind)
+        return Code(itself, kind, pure=True)
     if name == "total":
         return Code(lambda context, this: context.total)
     return Code(lambda context, this: [] if context.index is None else [context.index])

@@ -25,6 +25,7 @@ from ipf.fhir.fhirpath.language.parser import parse
 
 _NO_VARIABLES: Mapping[str, Any] = {}
 _NO_HOST = Host()
+_NO_CONTEXT = Context()
 
 
 class Expression:
@@ -71,15 +72,17 @@ class Expression:
             self._check(kind or (items[0].type if type(items[0]) is FhirNode else None))
         if resolve is not None:
             host = replace(host, resolve=resolve)
-        context = Context()
-        context.items = items
-        context.kind = kind
-        context.model = self._model
-        context.variables = variables
-        context.host = host
-        context.steps = host.steps
-        context.index = context.moment = None
-        context.total = items
+        context = _NO_CONTEXT
+        if not code.pure:
+            context = Context()
+            context.items = items
+            context.kind = kind
+            context.model = self._model
+            context.variables = variables
+            context.host = host
+            context.steps = host.steps
+            context.index = context.moment = None
+            context.total = items
         try:
             if code.test is not None:
                 answer = code.test(context, items)

@@ -27,13 +27,15 @@ class Code:
 
     `kind`: the FHIR type of all items.  They are then JSON: objects of a structure, texts, numbers or booleans of a
     primitive; those that have extensions, or not the form of the type, are a FhirNode.  None: the items carry their
-    types.  `test` gives the same result as a boolean, None when empty.  `constant`: the value of a literal.
+    types.  `test` gives the same result as a boolean, None when empty.  `constant`: the value of a literal.  `pure`:
+    the functions do not use the context, so that none is made for an expression of which all parts are pure.
     """
 
     run: Run
     kind: str | None = None
     test: Test | None = None
     constant: Any = None
+    pure: bool = False
 
     def nodes(self) -> Run:
         """The items with their types."""
@@ -95,14 +97,14 @@ class Compiles(Protocol):
         """A tree as code; `kind` is the type of `$this`."""
 
 
-def tested(test: Test) -> Code:
+def tested(test: Test, pure: bool = False) -> Code:
     """The code of a test."""
 
     def run(context: Context, this: Items) -> Items:
         answer = test(context, this)
         return [] if answer is None else [answer]
 
-    return Code(run, None, test)
+    return Code(run, None, test, pure=pure)
 
 
 def joined(parts: list[Code]) -> tuple[list[Run], str | None]:
@@ -125,4 +127,4 @@ def nothing(context: Context, this: Items) -> Items:
 
 def operand_of(compiler: Compiles, operand: ast.Node | None, kind: str | None) -> Code:
     """The code of the focus of a function; `$this` when there is none."""
-    return Code(itself, kind) if operand is None else compiler.compile(operand, kind)
+    return Code(itself, kind, pure=True) if operand is None else compiler.compile(operand, kind)

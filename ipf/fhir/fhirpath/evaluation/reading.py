@@ -32,12 +32,12 @@ def path(source: Code, names: tuple[str, ...], model: Model) -> Code:
     for at, name in enumerate(names):
         kind, rest = source.kind, names[at + 1 :]
         if kind in RESOURCE_ROOTS:
-            return Code(_by_resource(source.run, names[at:], model))
+            return Code(_by_resource(source.run, names[at:], model), pure=source.pure)
         step = None if kind is None or model.is_primitive(kind) else model.step(kind, name)
         if step is not None and step.choices:
-            return Code(_by_choice(source.run, step.choices, rest, model))
+            return Code(_by_choice(source.run, step.choices, rest, model), pure=source.pure)
         if step is not None and step.type is not None:
-            source = typed(source.run, step.key, step.type, model)
+            source = typed(source, step.key, step.type, model)
         elif kind is not None and model.is_primitive(kind):
             source = _of_primitive(source.run, name)
         else:
@@ -45,9 +45,10 @@ def path(source: Code, names: tuple[str, ...], model: Model) -> Code:
     return source
 
 
-def typed(source: Run, key: str, kind: str, model: Model) -> Code:
+def typed(source: Code, key: str, kind: str, model: Model) -> Code:
     """The property `key`, of type `kind`, of JSON objects."""
-    return Code((_primitives if model.is_primitive(kind) else _objects)(source, key, kind), kind)
+    read = _primitives if model.is_primitive(kind) else _objects
+    return Code(read(source.run, key, kind), kind, pure=source.pure)
 
 
 def _untyped(source: Run, name: str, model: Model) -> Code:
@@ -108,7 +109,7 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
     at_focus = source is itself
 
     def reader(key: str) -> Run:
-        found = readers[key] = path(typed(itself, key, choices[key], model), rest, model).nodes()
+        found = readers[key] = path(typed(Code(itself), key, choices[key], model), rest, model).nodes()
         return found
 
     def run(context: Context, this: Items) -> Items:

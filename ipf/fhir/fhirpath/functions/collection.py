@@ -97,7 +97,7 @@ def _part(name: str, part: slice) -> None:
     def build(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
         source = operand_of(compiler, focus, kind)
         items_of = source.run
-        return Code(lambda context, this: items_of(context, this)[part], source.kind)
+        return Code(lambda context, this: items_of(context, this)[part], source.kind, pure=source.pure)
 
     shaped_function(name)(build)
 

@@ -48,15 +48,17 @@ def where(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: st
 @shaped_function("exists", 0, 1)
 def exists(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether there is any item, or any for which the criterion is true."""
-    items_of = (where(compiler, focus, args, kind) if args else operand_of(compiler, focus, kind)).run
-    return tested(lambda context, this: bool(items_of(context, this)))
+    source = where(compiler, focus, args, kind) if args else operand_of(compiler, focus, kind)
+    items_of = source.run
+    return tested(lambda context, this: bool(items_of(context, this)), source.pure)
 
 
 @shaped_function("empty")
 def empty(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
     """Whether the collection is empty."""
-    items_of = operand_of(compiler, focus, kind).run
-    return tested(lambda context, this: not items_of(context, this))
+    source = operand_of(compiler, focus, kind)
+    items_of = source.run
+    return tested(lambda context, this: not items_of(context, this), source.pure)
 
 
 @shaped_function("not")

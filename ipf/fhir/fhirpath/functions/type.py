@@ -42,12 +42,15 @@ def type_test(compiler: Compiling, operand: ast.Node | None, written: str, kind:
     model = compiler.model
     namespace, name = read_type(model, written)
     source = operand_of(compiler, operand, kind)
-    items_of = source.nodes()
+    by_name = source.kind in RESOURCE_ROOTS and namespace != "System" and model.is_resource(name)
+    items_of = source.run if by_name else source.nodes()
 
     def test(context: Context, this: Items) -> bool | None:
         items = items_of(context, this)
         if len(items) > 1:
             raise FhirPathError(f"'is' needs one item, got {len(items)}")
+        if by_name and items:
+            return bool(items[0].get("resourceType") == name)
         return is_type(items[0], namespace, name, model) if items else None
 
     return tested(test)
@@ -121,7 +124,7 @@ def _of_choice(compiler: Compiling, operand: ast.Node | None, name: str, kind: s
     exact = model.is_primitive(name)
     choices = step.choices.items() if step is not None else ()
     keys = [key for key, each in choices if each == name or (not exact and model.is_a(each, name))]
-    return typed(source.run, keys[0], dict(choices)[keys[0]], model) if len(keys) == 1 else None
+    return typed(source, keys[0], dict(choices)[keys[0]], model) if len(keys) == 1 else None
 
 
 def _of_resources(source: Code, name: str, model: Model) -> Code:
