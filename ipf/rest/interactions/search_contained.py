@@ -4,8 +4,8 @@ A contained resource is found in the resource that contains it, and only by who 
 containers is searched with tests on what they contain (`ipf/fhir/search/language/contained.py`) and the limits of the
 caller on that type.
 
-With `_containedType=contained` a page holds contained resources, cut off anywhere in a container: its token says how
-many of the next container were returned already.
+With `_containedType=contained` a page holds contained resources in the order of their containers, cut off anywhere in a
+container: its token says how many of the next container were returned already, and the total where it was counted.
 
 Source: https://hl7.org/fhir/R4/search.html#contained
 """
@@ -51,7 +51,9 @@ from ipf.rest.write.permission import limited
 from ipf.rest.write.repository import Repository
 
 _TRAIL = "AuditEvent"  # its records contain nothing
-_TOKEN = re.compile(r"([0-9]{1,9})!(.*)", re.DOTALL)
+_TOKEN = re.compile(r"([0-9]{1,9})!([0-9]{0,9})!(.*)", re.DOTALL)
+_BATCH = 400
+_MOST_COUNTED = 20_000
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
@@ -122,9 +124,14 @@ class _Parts:
         self, request: Request, repository: Repository, queries: Sequence[Query], cursor: str | None
     ) -> tuple[SearchPage, list[Version]]:
         """The containers of a page with the token of the next one, and what is shown of them."""
-        done, token = _parsed(cursor)
-        count = queries[0].count or 0
+        done, total, token = _parsed(cursor)
+        first, count = queries[0], queries[0].count or 0
+        is_number_alone = first.summary_count or count == 0
         queries = [replace(one, total="none", each_token=True) for one in queries]
+        if is_number_alone or (first.total == "accurate" and cursor is None):
+            total = await self._total(request, repository, queries)
+        if is_number_alone:
+            return SearchPage(total, (), None), []
         page = await search_types(repository.store, request.tenant, queries, token)
         shown: list[Version] = []
         for place, container in enumerate(page.matches):
@@ -132,10 +139,26 @@ class _Parts:
             shown += parts[:room]
             if len(parts) > room:
                 before = page.ends[place - 1] if place else token or ""
-                cut = f"{done + room}!{before}"
-                return SearchPage(None, page.matches[: place + 1], cut), shown
+                return SearchPage(total, page.matches[: place + 1], _token(done + room, total, before)), shown
             done = 0
-        return SearchPage(None, page.matches, None if page.next is None else f"0!{page.next}"), shown
+        following = None if page.next is None else _token(0, total, page.next)
+        return SearchPage(total, page.matches, following), shown
+
+    async def _total(self, request: Request, repository: Repository, queries: Sequence[Query]) -> int:
+        """How many contained resources there are.  Problem COSTLY beyond the containers that may be read for it."""
+        pages = [replace(one, sort=(), count=_BATCH, summary_count=False, each_token=False) for one in queries]
+        total, token = 0, None
+        for _ in range(_MOST_COUNTED // _BATCH):
+            page = await search_types(repository.store, request.tenant, pages, token)
+            counted: int = await repository.run_in_thread(partial(self._count, page.matches))
+            total, token = total + counted, page.next
+            if token is None:
+                return total
+        text = f"more than {_MOST_COUNTED} containers would have to be read for the total"
+        raise Problem(Category.COSTLY, text, "_total")
+
+    def _count(self, containers: Sequence[Version]) -> int:
+        return sum(1 for one in containers for _ in self._of(one))
 
     def _of(self, container: Version) -> Iterator[Version]:
         """What the search finds of a container, each as a version with the id that its URL ends with."""
@@ -150,11 +173,15 @@ class _Parts:
                 yield replace(container, id=f"{container.id}#{id}", body=dumps(one))
 
 
-def _parsed(cursor: str | None) -> tuple[int, str | None]:
-    """How many parts of the first container are done, and the token before it.  Problem VALUE."""
+def _token(done: int, total: int | None, before: str) -> str:
+    return f"{done}!{'' if total is None else total}!{before}"
+
+
+def _parsed(cursor: str | None) -> tuple[int, int | None, str | None]:
+    """How many parts of the first container are done, the total, and the token before it.  Problem VALUE."""
     if cursor is None:
-        return 0, None
+        return 0, None, None
     found = _TOKEN.fullmatch(cursor)
     if found is None:
         raise Problem(Category.VALUE, "the page token belongs to another search", "_cursor")
-    return int(found[1]), found[2] or None
+    return int(found[1]), int(found[2]) if found[2] else None, found[3] or None

@@ -124,4 +124,5 @@ async def _merged(store: FhirStore, tenant: str, queries: Sequence[Query], page_
     has_previous, has_next = (has_more, came_from) if backwards else (came_from, has_more)
     last = replace(page_token, token=kept[-1][1]).text() if kept and has_next else None
     first = replace(page_token, token=kept[0][1]).text() if kept and has_previous else None
-    return SearchPage(page_token.total, matches, last, previous=first)
+    ends = tuple(replace(page_token, token=token).text() for _, token in kept)
+    return SearchPage(page_token.total, matches, last, ends, first)

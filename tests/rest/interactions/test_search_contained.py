@@ -86,9 +86,7 @@ REFUSED = [
     ("Medication?_contained=true&_include=Medication:manufacturer", "not-supported", "_include"),
     ("Medication?_contained=true&_revinclude=MedicationRequest:medication", "not-supported", "_include"),
     ("Medication?_contained=true&_sort=code", "not-supported", "_sort"),
-    ("Medication?_contained=true&_containedType=contained&_sort=_id", "not-supported", "_containedType"),
-    ("Medication?_contained=true&_containedType=contained&_total=accurate", "not-supported", "_containedType"),
-    ("Medication?_contained=true&_containedType=contained&_summary=count", "not-supported", "_containedType"),
+    ("Medication?_contained=true&_containedType=contained&_sort=code", "not-supported", "_sort"),
     ("?_type=Medication&_contained=true", "not-supported", "_contained"),
     ("Patient/p1/MedicationRequest?_contained=true", "not-supported", "_contained"),
     ("Observation/$lastn?patient=1&code=1&_contained=true", "not-supported", "_contained"),
@@ -178,6 +176,26 @@ class ContainedSuite(Suite):
             self.assertEqual([one for page in pages for one in page], list(found))
             self.assertTrue(all(len(page) == count for page in pages[:-1]), pages)
 
+    async def test_contained_resources_are_sorted_and_counted(self) -> None:
+        """In the order of their containers; the total is that of the contained resources, on each page."""
+        await self.store(*WORLD)
+        url = f"Medication?code={A1},B1&_contained=true&_containedType=contained"
+        plain = await self.found(url)
+        stored = [f"{one['resourceType']}/{one['id']}" for one in WORLD]
+        newest = sorted(plain, key=lambda one: -stored.index(one.partition("#")[0]))
+        for key, expected in (("-_lastUpdated", newest), ("_id", None)):
+            whole = await self.found(f"{url}&_sort={key}")
+            self.assertEqual(whole, expected or whole)
+            self.assertEqual(sorted(whole), sorted(plain))
+        for extra, total in (("&_total=accurate", 6), ("&_summary=count", 6), ("&_count=0", 6), ("&_total=none", None)):
+            bundle = loads((await self.world.send("GET", f"{url}{extra}")).body)
+            self.assertEqual(bundle.get("total"), total, extra)
+            self.assertEqual("entry" in bundle, "_count=0" not in extra and "summary" not in extra)
+        bundle = loads((await self.world.send("GET", f"{url}&_total=accurate&_count=4")).body)
+        (following,) = [one["url"] for one in bundle["link"] if one["relation"] == "next"]
+        bundle = loads((await self.world.send("GET", following.removeprefix(f"{BASE}/"))).body)
+        self.assertEqual((bundle["total"], len(bundle["entry"])), (6, 2))
+
     async def test_pages_of_containers(self) -> None:
         await self.store(*WORLD, *[prescription(f"more{n}", "p1", medication("m", "A1")) for n in range(5)])
         whole = await self.found("Medication?code=A1&_contained=true")
@@ -250,6 +268,16 @@ class ContainedMemoryTest(ContainedSuite, OnMemory):
 
 class ContainedPostgresTest(ContainedSuite, OnPostgres):
     """On PostgreSQL."""
+
+    async def test_sorted_pages(self) -> None:
+        """A page may end within a container."""
+        await self.store(*WORLD)
+        url = f"Medication?code={A1},B1&_contained=true&_containedType=contained"
+        for key in ("-_lastUpdated", "_id"):
+            whole = await self.found(f"{url}&_sort={key}")
+            for count in (1, 2, 4):
+                pages = await self.pages(f"{url}&_sort={key}&_count={count}")
+                self.assertEqual([one for page in pages for one in page], whole)
 
     async def test_resources_of_an_earlier_release(self) -> None:
         """A job indexes what they contain."""
