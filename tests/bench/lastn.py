@@ -82,6 +82,26 @@ def bench(folder: Path) -> None:
                 f"Observation/$lastn?{many}&code:missing=false&date=lt2019",
                 0,
             ),
+            (
+                "$lastn, code:missing=false&date=lt2020-01-02 (few)",
+                f"Observation/$lastn?{many}&code:missing=false&date=lt2020-01-02",
+                71,
+            ),
+            (
+                "$lastn, code:missing=false&date=lt2020-02 (2,200)",
+                f"Observation/$lastn?{many}&code:missing=false&date=lt2020-02",
+                200,
+            ),
+            (
+                "$lastn, code:missing=false&date=ge2021-11-24 (few)",
+                f"Observation/$lastn?{many}&code:missing=false&date=ge2021-11-24",
+                105,
+            ),
+            (
+                "$lastn, code:missing=false&date=ge2021 (many)",
+                f"Observation/$lastn?{many}&code:missing=false&date=ge2021",
+                200,
+            ),
         ):
             middle, most = _measured(one, url, count)
             line(what, f"{middle:.1f} ms, most {most:.1f} ms", f"{count} Observations")

@@ -67,6 +67,20 @@ QUESTIONS = [
     ("patient=ann&patient.gender=male", 1, ""), ("patient=ann&patient.gender=female&code=b", 1, "b2"),
 ]  # fmt: skip
 
+DATES = [
+    ("date=lt2024-01-03", 1, "a2 b2 tie2 x3 x2", "a2 b2 early tie2 x3 x2"),
+    ("date=le2024-01-03&code=a", 9, "a3 a2 a1", None), ("date=lt2024-01-01", 1, "b2 x4", "b2 early x4"),
+    ("date=lt1950-06", 9, "", "early"), ("date=lt1900", 9, "", "early"), ("date=eq2024-01-02", 9, "a2 x3", None),
+    ("date=2024-01-01,2024-01-03", 9, "a3 a1 x1 x2", None), ("date=sa2024-02-01", 1, "p1 t3", None),
+    ("date=ge2024-01-02&date=lt2024-01-03", 9, "a2 tie2 tie1 x3", None),
+    ("date=gt2024-02-01", 1, "open tie2 p1 t3", None), ("date=eb2024-01-02", 1, "a1 b2 x1 x2", "a1 b2 early x1 x2"),
+    ("date=ne2024-01-01&date=lt2024-01-04&code=a", 9, "a3 a2", None),
+    ("date=lt2024-01-02,gt2024-03", 1, "a1 b2 open tie2 x1 x2", "a1 b2 open tie2 x1 x2"),
+    ("_filter=date lt 2024-01-03 and code eq urn:c|a", 9, "a2 a1", None),
+    ("_filter=not(date lt 2024-01-03) and code eq urn:c|a", 9, "a3", None),
+]  # fmt: skip
+"""Dates, and what is found beside an Observation with a Period without a beginning, which is `early`."""
+
 
 class LastnContract(Writing):
     """Tests for a subclass that sets `self.store` in `setUp`."""
@@ -150,3 +164,14 @@ class LastnContract(Writing):
         self.assertEqual(len(await self.found("patient=ann", 2, 6)), 6)
         refused = await self.assertFailure(defer.Deferred.fromCoroutine(self.found("patient=ann", 2, 5)), Problem)
         self.assertEqual((refused.category, refused.place), (Category.COSTLY, "max"))
+
+    async def test_dates(self) -> None:
+        """With and without Periods that have no beginning, whose entries have the time of their end."""
+        early = [one for one in WORLD if one["id"] == "early"]
+        await self.create(*[one for one in WORLD if one["id"] != "early"])
+        for place in (2, 3):
+            for criteria, most, *expected in DATES:
+                found = await self.found(f"patient=ann&{criteria}", most)
+                self.assertEqual(found, (expected[place - 2] or expected[0]).split(), (criteria, place))
+            await self.create(*early)
+            early = []

@@ -80,4 +80,9 @@ def _kind(resource: dict[str, Any], texts: Iterable[TextEntry]) -> str:
 
 def _time(dates: Iterable[DateEntry]) -> str:
     times = [hi if lo <= -FOREVER else lo for code, lo, hi in dates if code == DATE]
-    return f"{max(times) + 2 * FOREVER:016x}" if times else ""
+    return time_text(max(times)) if times else ""
+
+
+def time_text(time: int) -> str:
+    """A time in microseconds since 1970 as the entries have it: texts sort as times do."""
+    return f"{time + 2 * FOREVER:016x}"

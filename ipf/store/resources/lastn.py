@@ -1,7 +1,9 @@
 """The last Observations of each code, from the entries that hold subject, kind and time in this order.
 
 One statement steps along the index from kind to kind of a subject, and reads the newest entries of each whose
-resources pass the other tests.  Tests on code, category and status are put to one entry of each kind.
+resources pass the other tests.  Tests on code, category and status are put to one entry of each kind.  A date before
+which the Observations begin is where the reading of a kind starts; the entries of Periods without a beginning have
+their end instead, so where the tenant has such a Period, each kind is read from its newest entry.
 
 Where the entries cannot answer (a job has not indexed all Observations yet; the subject is not named by references;
 a test reads the resource) the matches are read, at most `MAX_FILTERED`.
@@ -15,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.lastn import LASTN, OBSERVATION, SUBJECT, lastn_key
-from ipf.fhir.search.evaluation.lastn import Observed, observed, of_kind_alone, too_many
+from ipf.fhir.index.lastn import DATE, LASTN, OBSERVATION, SUBJECT, lastn_key, time_text
+from ipf.fhir.model.dates import FOREVER
+from ipf.fhir.search.evaluation.lastn import Observed, latest_start, observed, of_kind_alone, too_many
 from ipf.fhir.search.predicate import query_needs_resource, within
-from ipf.ports.predicates import Has, IdAmong, IdIn, LastUpdated, Test, TextEquals
+from ipf.ports.predicates import AllOf, Has, IdAmong, IdIn, LastUpdated, Test, TextEquals
 from ipf.ports.search import Query
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.prepared import DynamicStatement, RunStatement
@@ -54,7 +57,7 @@ class Lastn:
         number = _subject_of(resolved)
         if number is None or query_needs_resource(resolved) or not await self._is_indexed():
             return await self._read(query)
-        await self._symbols.load((self._tenant,), ((OBSERVATION, LASTN),))
+        await self._symbols.load((self._tenant,), ((OBSERVATION, LASTN), (OBSERVATION, DATE)))
         statement = await self._statement(resolved, number, most, limit)
         rows = await self._run(statement)
         if len(rows) > _KINDS * limit:
@@ -92,6 +95,7 @@ class Lastn:
         row = " JOIN resources r ON r.rid = d.rid" if any(map(_needs_row, others)) else ""
         entry, step_entry = conditions.entry("d", OBSERVATION, LASTN), conditions.entry("i", OBSERVATION, LASTN)
         kind = r"k.subject || E'\n' || k.kind || "
+        end = kind + _end(conditions, latest_start(AllOf(tuple(others))))
         first = _step("s", r"s.subject || E'\x0b'", step_entry)
         following = _step("k", kind + r"E'\n'", step_entry)
         sql = rf"""
@@ -105,11 +109,22 @@ SELECT {VERSION_COLUMNS}, r.entry FROM (
     SELECT r.*, e.val AS entry FROM (
         SELECT n.rid, n.val FROM k CROSS JOIN LATERAL (
             SELECT d.rid, d.val FROM index_text d{row}
-            WHERE {" AND ".join([entry, *of_entries])} AND d.val >= {kind}E'\n' AND d.val < {kind}E'\x0b'
+            WHERE {" AND ".join([entry, *of_entries])} AND d.val >= {kind}E'\n' AND d.val <= {end}
             ORDER BY d.val DESC, d.rid DESC LIMIT {add(most, "bigint")}) n
         WHERE {" AND ".join(of_steps) or "true"} LIMIT {add(_KINDS * limit + 1, "bigint")}) e
     JOIN resources r ON r.rid = e.rid) r {VERSIONS}"""
         return DynamicStatement(sql, conditions.parameters, "", all(is_probe(one, Mode.PROBES) for one in tests))
+
+
+def _end(conditions: Conditions, latest: int | None) -> str:
+    """SQL of the end of the entries to read, after what names their kind; `latest`: see `latest_start`."""
+    after_all = r"E'\x0b'"
+    if latest is None:
+        return after_all
+    without_start = f"{conditions.entry('o', OBSERVATION, DATE)} AND o.lo <= {-FOREVER}"
+    time = conditions.parameters.add(time_text(latest))
+    exists = f"EXISTS (SELECT 1 FROM index_date o WHERE {without_start})"
+    return rf"CASE WHEN {exists} THEN {after_all} ELSE E'\n' || {time} END"
 
 
 def _step(alias: str, end: str, entry: str) -> str:

@@ -14,11 +14,22 @@ from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
-from ipf.fhir.index.lastn import OF_KIND, SEPARATOR, LastnKey, codes_of, lastn_key_of
+from ipf.fhir.index.lastn import DATE, OF_KIND, SEPARATOR, LastnKey, codes_of, lastn_key_of
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.predicate import inner
 from ipf.ports import Version
-from ipf.ports.predicates import AllOf, AnyOf, Not, Present, Test, TextAmong, TextEquals, TextPrefix, TextSuffix
+from ipf.ports.predicates import (
+    AllOf,
+    AnyOf,
+    DateRange,
+    Not,
+    Present,
+    Test,
+    TextAmong,
+    TextEquals,
+    TextPrefix,
+    TextSuffix,
+)
 
 Key = tuple[str, str]
 
@@ -60,6 +71,20 @@ def of_kind_alone(test: Test) -> bool:
         case AllOf() | AnyOf() | Not():
             return all(of_kind_alone(one) for one in inner(test))
     return False
+
+
+def latest_start(test: Test) -> int | None:
+    """A time after which no Observation that passes a test begins; None: the test says nothing of it."""
+    match test:
+        case DateRange(code, bounds) if code == DATE and bounds:
+            ends = [[one.value for one in some if one.operator in ("<", "<=")] for some in bounds]
+            return max(min(map(int, some)) for some in ends) if all(ends) else None  # type: ignore[arg-type]
+        case AllOf(tests):
+            return min((end for one in tests if (end := latest_start(one)) is not None), default=None)
+        case AnyOf(tests):
+            found = [latest_start(one) for one in tests]
+            return None if None in found else max((end for end in found if end is not None), default=None)
+    return None
 
 
 def too_many(limit: int) -> Problem:
