@@ -181,15 +181,14 @@ def _with_relative_references(unit: Unit) -> tuple[Unit, tuple[bytes, ...]]:
     """
     if unit.references is not None:
         make_relative([entry.resource for entry in unit.entries], unit.base_url)
-    entries, texts = list(unit.entries), list[bytes]()
-    for number, entry in enumerate(entries):
-        if entry.resource is None:
-            texts.append(b"")
-            continue
-        resource, text = with_relative_references(entry.resource, unit.base_url)
+    entries, texts = list[Entry](), list[bytes]()
+    for entry in unit.entries:
+        text = b""
+        if entry.resource is not None:
+            resource, text = with_relative_references(entry.resource, unit.base_url)
+            entry = entry if resource is entry.resource else replace(entry, resource=resource)
+        entries.append(entry)
         texts.append(text)
-        if resource is not entry.resource:
-            entries[number] = replace(entry, resource=resource)
     return replace(unit, entries=tuple(entries)), tuple(texts)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import install_base_url
-from ipf.ports import Answer, Caller, Json
+from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.write.unit import Unit
+from ipf.store.resources.reindex import PostgresReindexQueue
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, issues, patient, put, unit
 from tests.rest.write.test_subscription import subscription
 
@@ -287,4 +288,21 @@ class OwnUrlMemoryTests(OwnUrlSuite, OnMemory):
 
 
 class OwnUrlPostgresTests(OwnUrlSuite, OnPostgres):
-    pass
+    async def test_reindexing(self) -> None:
+        """What an earlier version stored is found, and is within the limits of the patient's client."""
+        await self.fill()
+        install_base_url(None)
+        await self.send("PUT", "Observation/o", observation(f"{HOSPITAL}/Patient/1"))
+        install_base_url(HOSPITAL)
+        queue = PostgresReindexQueue(self.database)
+        await queue.request("default", ("Observation",), "test")
+        while await queue.is_open():
+            await queue.run_batch(10)
+        self.assertEqual(await self.subject(), f"{HOSPITAL}/Patient/1")
+        for number, found in ((None, ["Observation/o"]), ("1", ["Observation/o"]), ("2", [])):
+            limits = Caller("ada", "app", tuple(OF_PATIENTS.split()), patient=number)
+            self.world.caller = OPEN if number is None else limits
+            for url in ("Observation?subject=Patient/1", "Observation", "Patient/1/Observation"):
+                if number != "2" or url != "Patient/1/Observation":
+                    self.assertEqual(entries(await self.world.send("GET", url)), found, (number, url))
+            self.assertEqual((await self.world.send("GET", "Observation/o")).status, 200 if found else 404)
