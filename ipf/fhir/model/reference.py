@@ -55,18 +55,25 @@ def install_base_url(url: str | None) -> None:
 
 
 def relative_form(text: str, base_url: str = "") -> str:
-    """`Patient/1` for the URL of a resource of this server; any other text as it is.
+    """`Patient/1` for the URL of a resource of this server; any other text as it is.  `base_url`: see `below_base`."""
+    below = below_base(text, base_url)
+    is_relative = _RELATIVE(below) and below.partition("/")[0] in definitions().resource_types
+    return below if is_relative else text
+
+
+def below_base(url: str, base_url: str = "") -> str:
+    """What follows the base URL of this server; any other text as it is.
 
     `base_url`: where a request reached this server; that of the process counts as well.  Upper and lower case of the
     host, its default port, and http or https make no difference, because TLS may end at a proxy.
     """
-    if not text.startswith("http"):
-        return text
-    literal = parse_reference(text)
-    if literal is None or _comparable(literal.base) not in [_comparable(one) for one in (base_url, *_installed) if one]:
-        return text
-    relative = text[len(literal.base) + 1 :]
-    return relative if _RELATIVE(relative) else text
+    if url.startswith("http"):
+        for base in (base_url, *_installed):
+            parts = url.split("/", base.count("/") + 1)
+            below = parts.pop()
+            if base and _comparable("/".join(parts)) == _comparable(base):
+                return below
+    return url
 
 
 def local_reference(text: str, base_url: str = "") -> Literal | None:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.json import dumps
+from ipf.fhir.model.reference import below_base
 from ipf.fhir.search.language.query import for_write, parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.fhir.structure.primitives import is_id
@@ -121,9 +122,9 @@ def entry_of(item: Any, place: str, base_url: str | None = None, *, patches: boo
 
 def _target(url: str, base_url: str | None) -> tuple[str, str | None]:
     """The path relative to the base URL, and the search."""
-    if base_url is not None:
-        url = url.removeprefix(base_url)
     target, mark, search = url.partition("?")
+    if base_url is not None:
+        target = below_base(f"{target}/", base_url).removesuffix("/")
     return target.removeprefix("/"), search if mark else None
 
 

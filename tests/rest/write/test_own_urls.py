@@ -168,6 +168,26 @@ class OwnUrlSuite(Suite):
         await self.world.commit(Unit("default", (put(resource),), CORRELATION_ID, "r/2", references=()))
         self.assertEqual(await self.subject("Observation/m"), "Patient/1")
 
+    async def test_urls_of_entries(self) -> None:
+        """`request.url` may be below the base URL; that of another server is refused."""
+        await self.fill()
+        for base in (BASE, HOSPITAL, "http://FHIR.hospital.example:80/fhir", ""):
+            slash = "/" if base else ""
+            bundle = {"resourceType": "Bundle", "type": "batch", "entry": [
+                entry("PUT", f"{base}{slash}Observation/o", observation("Patient/1")),
+                entry("GET", f"{base}{slash}Observation/o"),
+                entry("GET", f"{base}{slash}Patient?_id=1"),
+                entry("GET", f"{base}?_type=Patient"),
+            ]}  # fmt: skip
+            found = [one["response"]["status"][:2] for one in (await self.send("POST", "", bundle))["entry"]]
+            self.assertEqual(found, ["20"] * 4, base)
+        for base in (f"{BASE}x", f"{HOSPITAL}/north", "https://other.example/fhir"):
+            bundle = {"resourceType": "Bundle", "type": "batch", "entry": [
+                entry("PUT", f"{base}/Observation/o", observation("Patient/1")), entry("GET", f"{base}/Observation/o"),
+            ]}  # fmt: skip
+            found = [one["response"]["status"][:1] for one in (await self.send("POST", "", bundle))["entry"]]
+            self.assertEqual(found, ["4", "4"], base)
+
     async def test_full_urls_of_this_server(self) -> None:
         """A created resource gets an id of its own; references by its fullUrl follow it, and so do relative ones."""
         await self.fill()
