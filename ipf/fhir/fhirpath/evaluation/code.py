@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ipf.fhir.fhirpath.evaluation.context import Context
-from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, value_reader, wrapped
+from ipf.fhir.fhirpath.items.nodes import SCALARS, FhirNode, Items, value_reader, wrapped
 from ipf.fhir.fhirpath.items.operators import single
 from ipf.fhir.fhirpath.language import ast
 
@@ -67,7 +67,7 @@ class Code:
 
         def value(context: Context, this: Items) -> Any:
             items = run(context, this)
-            return items[0] if len(items) == 1 and type(items[0]) is str else single(items, what)
+            return items[0] if len(items) == 1 and type(items[0]) in SCALARS else single(items, what)
 
         return value
 

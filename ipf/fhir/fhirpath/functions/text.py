@@ -58,19 +58,21 @@ def _on_text(
         items_of = operand_of(compiler, focus, kind).texts()
         codes = [compiler.compile(arg, kind) for arg in args]
         runs = [code.texts() for code in codes]
-        literals = [code.constant for code in codes]
+        literals = tuple(code.constant for code in codes)
         literal = all(type(each) is of for each in literals)
 
         def run(context: Context, this: Items) -> Items:
             items = items_of(context, this)
             text = items[0] if len(items) == 1 and type(items[0]) is str else text_of(items, name)
-            given = literals if literal else [read(each(context, this), name) for each in runs]
-            if text is None or None in given[:needed]:
+            given = literals if literal else tuple([read(each(context, this), name) for each in runs])
+            if text is None or (not literal and None in given[:needed]):
                 return []
             if len(text) > CHARACTERS_OF_A_STEP:
                 context.spend_on_text(text)
             found = call(text, *given)
-            return context.text(found) if type(found) is str else [] if found is None else [found]
+            if type(found) is str and len(found) > CHARACTERS_OF_A_STEP:
+                return context.text(found)
+            return [] if found is None else [found]
 
         return Code(run)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, DecimalException
+from operator import add, mul, sub
 from typing import Any
 
 from ipf.fhir.fhirpath.errors import FhirPathError
@@ -245,9 +246,9 @@ def _remainder(a: Number, b: Number) -> Number:
 
 
 _NUMERIC: dict[str, Callable[[Any, Any], Number]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "+": add,
+    "-": sub,
+    "*": mul,
     "/": _divide,
     "div": _whole_division,
     "mod": _remainder,
