@@ -308,9 +308,10 @@ def all_children(items: Items, model: Model) -> Items:
     found: Items = []
     for item in items:
         if type(item) is FhirNode:
-            value = item.value if type(item.value) is dict else item.extra
-            if type(value) is dict:
-                _append_children(found, value, model.children(item.type))
+            if type(item.value) is dict:
+                _append_children(found, item.value, model.children(item.type))
+            elif type(item.extra) is dict:
+                _append_children(found, item.extra, model.children(item.type))
         elif is_foreign(item):
             for number in range(1, len(getattr(item, "parts", ())) + 1):  # HL7 v2: empty elements have no node
                 found.extend(item.children(str(number)))
@@ -325,7 +326,9 @@ def _append_children(found: Items, value: dict[str, Any], kinds: Mapping[str, st
             del found[start:]
             _append_properties(found, value, kinds)
             return
-        if kind is None or kind in RESOURCE_ROOTS:
+        if form is str and kind is not None:
+            found.append(FhirNode(child, kind))
+        elif kind is None or kind in RESOURCE_ROOTS:
             if key != "resourceType":
                 _append(found, child, None, kind)
         elif form is dict or form in SCALARS:
