@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ipf.ports.audit_chain import Chain, Head, Link, Waiting
-from ipf.security.audit_chain import SigningKey, new_private_key, next_links
+from ipf.ports.audit.chain import Chain, Head, Link, Waiting
+from ipf.security.audit.chain import SigningKey, new_private_key, next_links
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.postgres.database import Database
 

@@ -1,7 +1,7 @@
 """Prints the import sheet of docs/architecture.md: `python -m tests.import_sheet`.
 
-A box is a package, or a sub-package of one that has several.  A layer is as high as the longest chain of imports
-below it.
+A box is a package; in the second sheet, each sub-package and each module beside sub-packages.  A layer is as high as
+the longest chain of imports below it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from graphlib import TopologicalSorter
 
-from tests.test_architecture import imports, modules, package_of, sub_package_of
+from tests.test_architecture import LAYERS, imports, modules, package_of
 
 
 def boxes(whole_packages: bool) -> tuple[dict[str, set[str]], dict[str, int]]:
@@ -46,10 +46,10 @@ def _print(edges: dict[str, set[str]], lines: dict[str, int]) -> None:
 
 
 def _box(module: str, whole_packages: bool) -> str:
-    package, sub = package_of(module), sub_package_of(module, package_of(module))
-    if whole_packages:
+    package = package_of(module)
+    if whole_packages or package not in LAYERS:
         return package
-    return f"{package}/{sub}" if sub else package
+    return "/".join(module.split(".")[1:3])
 
 
 if __name__ == "__main__":

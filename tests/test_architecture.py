@@ -69,6 +69,7 @@ LAYERS = {
         {"operations", "audit", "documents", "graphql", "imports", "resource_operations"},
         {"terminology"},
     ],
+    "ports": [{"queries"}, {"messages"}, {"audit"}, {"fhir"}],
     "pipeline": [{"receive", "convert", "deliver", "maintenance", "poll", "forward"}],
     "store": [{"postgres"}, {"inbox", "resources", "deliveries", "audit", "terminology"}, {"erasure", "backup"}],
     "vendor_profiles": [{"drafting"}],

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipf.security.audit_chain import BadKey, key_id, read_public_pem
-from ipf.security.audit_proof import Fault, Proof, Verifier
+from ipf.security.audit.chain import BadKey, key_id, read_public_pem
+from ipf.security.audit.proof import Fault, Proof, Verifier
 
 _PEM = re.compile(r"-----BEGIN [^-]+-----.*?-----END [^-]+-----", re.DOTALL)
 

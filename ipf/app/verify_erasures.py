@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from ipf.app.verify_audit import trusted_keys
-from ipf.ports.erasure import ErasureReceipt
-from ipf.security.audit_chain import BadKey
-from ipf.security.erasure_receipt import concerns, is_genuine
+from ipf.ports.fhir.erasure import ErasureReceipt
+from ipf.security.audit.chain import BadKey
+from ipf.security.audit.erasure_receipt import concerns, is_genuine
 
 _MEMBERS = frozenset((*ErasureReceipt._fields, "finished"))
 

@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 def read_destinations(path: Path) -> list[dict[str, Any]]:
-    """The values of each destination, by the names of `ports.forwards.Destination`."""
+    """The values of each destination, by the names of `ports.messages.forwards.Destination`."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports.audit import Audit, AuditStore
+from ipf.ports.audit.records import Audit, AuditStore
 from ipf.ports.audit_exchange import Exchange, MakeRecords
 from ipf.telemetry.logs import event_line
 
@@ -83,12 +83,12 @@ class AuditLog:
         return len(self._waiting) + (sum(map(len, self._batches)) if self._batches else 0)
 
     def note(self, audit: Audit) -> None:
-        """Keep a record; `ports.audit.AuditSink`."""
+        """Keep a record; `ports.audit.records.AuditSink`."""
         self._keep([audit])
         self._wake()
 
     def note_exchange(self, exchange: Exchange) -> None:
-        """Keep an exchange; its record is made with the next batch; `ports.audit.ExchangeSink`."""
+        """Keep an exchange; its record is made with the next batch; `ports.audit.records.ExchangeSink`."""
         self._exchanges.append(exchange)
         self._held += len(exchange[1].body) + _OVERHEAD
         if self._held >= MOST_HELD:

@@ -27,45 +27,8 @@ from ipf.ports.delivery import (
     SubscriptionHealth,
     Terms,
 )
-from ipf.ports.http import Answer, Handler, Identify, Request
-from ipf.ports.inbox import (
-    OPEN_STATES,
-    Backoff,
-    Claimed,
-    Inbox,
-    MessageFilter,
-    MessagePage,
-    MessageRow,
-    Outcome,
-    PermanentErrors,
-    Received,
-    Rejected,
-    Settlement,
-    StaleRecovery,
-    Status,
-    UnmappedCode,
-    WrongState,
-)
-from ipf.ports.mapping import Mapped, Mapper, Notifier, UnreadField, map_and_version
-from ipf.ports.mapping_admin import MappingAdmin
-from ipf.ports.message_admin import (
-    EffectsStore,
-    ErrorGroup,
-    FhirEffects,
-    FiredEvent,
-    FiredNotification,
-    Job,
-    MessageAdmin,
-    NewJob,
-    RejectRow,
-    ReplayPreview,
-    Selection,
-    Transformed,
-    WrittenVersion,
-)
-from ipf.ports.message_index import MessageIndex
-from ipf.ports.reindex import ReindexJob, ReindexQueue
-from ipf.ports.resources import (
+from ipf.ports.fhir.reindex import ReindexJob, ReindexQueue
+from ipf.ports.fhir.resources import (
     MATCH_LIMIT,
     ActiveSubscription,
     Change,
@@ -86,8 +49,45 @@ from ipf.ports.resources import (
     Version,
     Writes,
 )
-from ipf.ports.terminology import Terminology
-from ipf.ports.unmapped_codes import (
+from ipf.ports.fhir.terminology import Terminology
+from ipf.ports.http import Answer, Handler, Identify, Request
+from ipf.ports.messages.admin import (
+    EffectsStore,
+    ErrorGroup,
+    FhirEffects,
+    FiredEvent,
+    FiredNotification,
+    Job,
+    MessageAdmin,
+    NewJob,
+    RejectRow,
+    ReplayPreview,
+    Selection,
+    Transformed,
+    WrittenVersion,
+)
+from ipf.ports.messages.inbox import (
+    OPEN_STATES,
+    Backoff,
+    Claimed,
+    Inbox,
+    MessageFilter,
+    MessagePage,
+    MessageRow,
+    Outcome,
+    PermanentErrors,
+    Received,
+    Rejected,
+    Settlement,
+    StaleRecovery,
+    Status,
+    UnmappedCode,
+    WrongState,
+)
+from ipf.ports.messages.index import MessageIndex
+from ipf.ports.messages.mapping import Mapped, Mapper, Notifier, UnreadField, map_and_version
+from ipf.ports.messages.mapping_admin import MappingAdmin
+from ipf.ports.messages.unmapped_codes import (
     ALL_SENDERS,
     Conversion,
     InstalledMap,
@@ -99,7 +99,7 @@ from ipf.ports.unmapped_codes import (
     UnmappedFilter,
     UnmappedRow,
 )
-from ipf.ports.unread_fields import UnreadCount, UnreadFields, UnreadFilter, UnreadRow
+from ipf.ports.messages.unread_fields import UnreadCount, UnreadFields, UnreadFilter, UnreadRow
 from ipf.ports.websockets import (
     AuditBinding,
     Authenticate,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ipf.ports.audit import Audit
-from ipf.ports.resources import Version
+from ipf.ports.audit.records import Audit
+from ipf.ports.fhir.resources import Version
 
 
 class AuditDraft(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.http import Answer, Request
 
 Exchange = tuple[Request, Answer, float, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.base import Json
 from ipf.ports.caller import OPEN, Caller
 from ipf.ports.grants import Writer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipf.ports.audit_draft import AuditDraft
 from ipf.ports.base import DEFAULT_TENANT
 from ipf.ports.caller import OPEN, Caller
-from ipf.ports.resources import Version
+from ipf.ports.fhir.resources import Version
 
 
 @dataclass(slots=True)

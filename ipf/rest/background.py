@@ -15,7 +15,7 @@ from ipf.rest.jobs.jobs import Kind, Step
 from ipf.rest.jobs.runner import JobRunner, answered
 from ipf.rest.router import REQUEST, perform_entry, redacted
 from ipf.rest.write.repository import Repository
-from ipf.security.audit_draft import NewDraft
+from ipf.security.audit.draft import NewDraft
 
 
 async def perform_request(job: Job, request: Request, repository: Repository) -> Step:

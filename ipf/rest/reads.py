@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, FhirStore, Request
-from ipf.ports.history import Histories
+from ipf.ports.fhir.history import Histories
 from ipf.ports.replica import Position, Replica
 from ipf.rest.write.repository import Repository
 from ipf.security.access import may_hide

@@ -28,13 +28,13 @@ from ipf.rest.http.presentation import DEFAULT_PRESENTATION, Presentation, rende
 from ipf.rest.imports.bulk_import import bulk_import
 from ipf.rest.interactions.create import create
 from ipf.rest.interactions.delete import conditional_delete, delete
-from ipf.rest.interactions.history_instance import history_instance
-from ipf.rest.interactions.history_many import history_system, history_type
+from ipf.rest.interactions.histories.instance import history_instance
+from ipf.rest.interactions.histories.many import history_system, history_type
 from ipf.rest.interactions.metadata import metadata, smart_configuration
 from ipf.rest.interactions.patch import conditional_patch, patch
 from ipf.rest.interactions.read import read
-from ipf.rest.interactions.search import search_compartment, search_system
-from ipf.rest.interactions.search_contained import search
+from ipf.rest.interactions.searches.contained import search
+from ipf.rest.interactions.searches.search import search_compartment, search_system
 from ipf.rest.interactions.transaction import transaction
 from ipf.rest.interactions.update import conditional_update, update
 from ipf.rest.interactions.vread import vread
@@ -65,8 +65,8 @@ from ipf.rest.terminology.value_sets.validate_code import validate_code
 from ipf.rest.write.permission import check_authenticated, check_route
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
-from ipf.security.audit import TYPE, check_immutable
-from ipf.security.audit_draft import NewDraft
+from ipf.security.audit.draft import NewDraft
+from ipf.security.audit.rules import TYPE, check_immutable
 
 Pairs = tuple[tuple[str, str], ...]
 Interaction = Callable[[Request, Repository], Awaitable[Answer]]

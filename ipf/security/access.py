@@ -15,9 +15,9 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import DEFAULT_TENANT, Caller, Json, Version
-from ipf.ports.index import Entries
-from ipf.ports.predicates import AllOf, Test
-from ipf.ports.search import Query, Term
+from ipf.ports.queries.index import Entries
+from ipf.ports.queries.predicates import AllOf, Test
+from ipf.ports.queries.search import Query, Term
 from ipf.security.privacy.policy import Privacy
 from ipf.security.scopes import UNLIMITED, Permit, forget_grants, grants_of
 

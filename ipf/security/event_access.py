@@ -19,7 +19,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.ports import Caller, Change, Event, Json, Version
 from ipf.ports.grants import Writer
-from ipf.ports.index import EMPTY, Entries
+from ipf.ports.queries.index import EMPTY, Entries
 from ipf.security.access import (
     insufficient,
     is_narrow,

@@ -29,7 +29,7 @@ from ipf.fhir.search.parameters.compartments import membership
 from ipf.fhir.search.predicate import by_beginnings, parameters_that_need_store
 from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Caller
-from ipf.ports.predicates import AllOf, Test
+from ipf.ports.queries.predicates import AllOf, Test
 
 CREATE, READ, UPDATE, DELETE, SEARCH = "c", "r", "u", "d", "s"
 ALL = frozenset("cruds")

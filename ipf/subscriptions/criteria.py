@@ -17,8 +17,8 @@ from ipf.errors import Category, Issue, Problem
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.topics.topic import alone
 from ipf.ports import Json
-from ipf.ports.search import Query
-from ipf.ports.topics import Topic
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import Topic
 from ipf.subscriptions.extensions import refused_extensions
 from ipf.subscriptions.filters import queries_of
 from ipf.subscriptions.guide import CHANNEL_TYPE, CONTENT, CONTENTS, FILTER, filters_of, topic_url, values

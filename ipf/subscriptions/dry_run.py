@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import Change, Json, Version
-from ipf.ports.index import Entries
-from ipf.ports.search import Query
-from ipf.ports.topics import Topic, Trigger
+from ipf.ports.queries.index import Entries
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import Topic, Trigger
 from ipf.subscriptions.criteria import criteria_of, queries_for
 
 

@@ -18,8 +18,8 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.topics.topic import alone
-from ipf.ports.search import Query
-from ipf.ports.topics import Filter, Topic
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import Filter, Topic
 
 PLACE = "Subscription.criteria.extension"
 _FORM = re.compile(r"(?:(?P<type>[A-Z][A-Za-z]+)[.?])?(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(?::(?P<modifier>[A-Za-z-]+))?")

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from ipf.ports.index import Entries
-from ipf.ports.predicates import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
-from ipf.ports.search import Query
+from ipf.ports.queries.index import Entries
+from ipf.ports.queries.predicates import AnyOf, IdIn, Test, TextEquals, TextPrefix, TextSuffix
+from ipf.ports.queries.search import Query
 
 BucketKey = tuple[str, str]
 """(code, index value), (code, first part and tab), (code, tab and last part), or ("_id", id)"""

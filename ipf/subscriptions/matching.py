@@ -29,8 +29,8 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import OPEN, Caller, Change, Changes, Json, Matcher
-from ipf.ports.search import Query
-from ipf.ports.topics import Topic
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import Topic
 from ipf.security.event_access import check_criteria, unsearchable
 from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
 from ipf.subscriptions.index import CriteriaIndex

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.topics.trigger import TriggerFailed
-from ipf.ports.topics import Topic
+from ipf.ports.queries.topics import Topic
 from ipf.subscriptions.criteria import Criteria
 from ipf.subscriptions.status import ACTIVE, REQUESTED
 

@@ -16,7 +16,7 @@ from ipf.errors import Problem
 from ipf.fhir.topics.topic import read_topic
 from ipf.fhir.topics.trigger import always_meets
 from ipf.ports import Change, Json, ServedTopic
-from ipf.ports.topics import Topic, Trigger
+from ipf.ports.queries.topics import Topic, Trigger
 from ipf.subscriptions.index import CriteriaIndex, Item
 
 log = Logger()

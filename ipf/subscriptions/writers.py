@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ipf.ports import Caller, Change
-from ipf.ports.search import Query
-from ipf.ports.topics import Topic
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import Topic
 from ipf.security.event_access import View, as_create, view_of
 
 

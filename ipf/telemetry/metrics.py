@@ -23,8 +23,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from ipf.errors import Category
 from ipf.ports import Status
-from ipf.ports.mapping import DECLARED, DROPPED, INVALID, UNREAD
-from ipf.ports.sources import MLLP, PROTOCOLS
+from ipf.ports.messages.mapping import DECLARED, DROPPED, INVALID, UNREAD
+from ipf.ports.messages.sources import MLLP, PROTOCOLS
 from ipf.telemetry.metrics_directory import VARIABLE
 from ipf.telemetry.registry import REGISTRY as _REGISTRY
 

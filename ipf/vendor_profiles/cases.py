@@ -24,7 +24,7 @@ from ipf.mapping.library import polled
 from ipf.mapping.library.maps import Library, ProfiledMessage
 from ipf.mapping.library.mapset import transform
 from ipf.ports import Claimed, Json, UnmappedCode
-from ipf.ports.sources import FHIR_REST, FHIR_TYPE, PolledSource
+from ipf.ports.messages.sources import FHIR_REST, FHIR_TYPE, PolledSource
 from ipf.vendor_profiles.manifest import Manifest, MappingItem
 from ipf.vendor_profiles.quirks import control_id, fallback_charset, normalized
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from ipf.ports import DEFAULT_TENANT
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.sources import PolledSource
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.layout import in_contract_layout

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ipf.fhir.model.definitions import definitions
 from ipf.ports.base import DEFAULT_TENANT
-from ipf.ports.sources import FHIR_REST, NATIVE_API, AuthKind, Feed, Paging, PolledSource, SourceAuth
+from ipf.ports.messages.sources import FHIR_REST, NATIVE_API, AuthKind, Feed, Paging, PolledSource, SourceAuth
 from ipf.vendor_profiles.parser import Parser
 from ipf.vendor_profiles.yaml_tree import Mapping, Node, Scalar, Sequence
 

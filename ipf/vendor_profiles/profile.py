@@ -17,8 +17,8 @@ from ipf.mapping.language.model import StructureMap
 from ipf.mapping.library.maps import Library, ProfiledMessage
 from ipf.mapping.library.mapset import read_map
 from ipf.ports import Claimed, Json
-from ipf.ports.mapping import Origin
-from ipf.security.audit import clean
+from ipf.ports.messages.mapping import Origin
+from ipf.security.audit.rules import clean
 from ipf.vendor_profiles.archive import MANIFEST, Archive, read_archive
 from ipf.vendor_profiles.cases import Case, case_files, expectations, is_input, run_case
 from ipf.vendor_profiles.findings import Finding, Findings

@@ -11,9 +11,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from ipf.app.verify_erasures import run
-from ipf.security.audit_chain import SigningKey, new_private_key, public_pem
-from ipf.security.erasure_receipt import begun_receipt, signed
-from ipf.wire.admin.erasure import receipt_item
+from ipf.security.audit.chain import SigningKey, new_private_key, public_pem
+from ipf.security.audit.erasure_receipt import begun_receipt, signed
+from ipf.wire.admin.patients.erasure import receipt_item
 
 KEY = SigningKey(new_private_key())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ipf.fhir.index.extract import extract
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import MatchingIndex
 from tests.bench.report import line

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import psycopg2
 
-from ipf.ports.terminology_import import NewConcept, NewSystem
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
 from ipf.store.terminology import rows
 from ipf.store.terminology.loading import connected
 from tests.bench.receive import postgres_socket, service

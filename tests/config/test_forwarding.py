@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.config.forwarding import read_destinations
 from ipf.errors import Problem
-from ipf.ports.forwards import Destination
+from ipf.ports.messages.forwards import Destination
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "etc/forward.toml"
 HEAD = '[[destination]]\nname = "lab"\n'

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditContext, AuditFilter, AuditStore, millisecond_of
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import ADMIN, FHIR, Audit, AuditContext, AuditFilter, AuditStore, millisecond_of
+from ipf.ports.messages.mapping import Origin
 
 if TYPE_CHECKING:
     Suite = TestCase

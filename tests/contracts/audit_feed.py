@@ -1,4 +1,4 @@
-"""The contract of `ports.audit_feed.AuditFeedStore`."""
+"""The contract of `ports.audit.feed.AuditFeedStore`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import ADMIN, FHIR, Audit
-from ipf.ports.audit_feed import AuditFeedStore
+from ipf.ports.audit.feed import AuditFeedStore
+from ipf.ports.audit.records import ADMIN, FHIR, Audit
 from tests.contracts.audit import audit
 
 if TYPE_CHECKING:

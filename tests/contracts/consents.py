@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.ports.consents import ConsentSource
+from ipf.ports.fhir.consents import ConsentSource
 from tests.contracts.resources import Writing, change, patient
 
 

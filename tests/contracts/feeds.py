@@ -1,4 +1,4 @@
-"""The contract of `ports.feeds.FeedStore`."""
+"""The contract of `ports.messages.feeds.FeedStore`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, MessageFilter, Outcome
-from ipf.ports.feeds import FeedLease, FeedState, FeedStore
+from ipf.ports.messages.feeds import FeedLease, FeedState, FeedStore
 from tests.contracts.inbox import received
 
 NAME = "ehr/lab/results"

@@ -1,4 +1,4 @@
-"""The contract of `ports.forwards.ForwardStore`."""
+"""The contract of `ports.messages.forwards.ForwardStore`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, Received
-from ipf.ports.forwards import Candidate, Forwarded, ForwardStatus, ForwardStore
-from ipf.ports.sources import FHIR_REST
+from ipf.ports.messages.forwards import Candidate, Forwarded, ForwardStatus, ForwardStore
+from ipf.ports.messages.sources import FHIR_REST
 from tests.contracts.inbox import received
 
 NAME, WORKER = "lab", "host:1:lab"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from ipf.ports.history import Histories, HistoryCursor
-from ipf.ports.history_filter import HistoryFilter
+from ipf.ports.fhir.history import Histories, HistoryCursor
+from ipf.ports.queries.history_filter import HistoryFilter
 from tests.contracts.resources import T0, Writing, change, patient
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ipf.errors import Category, Problem
 from ipf.ports import FhirStore, Lookup
 from ipf.ports.identity import AnswerKind, IdentityAnswer, IdentityAnswers, IdentityKey
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.contracts.resources import Writing
 
 KEY = IdentityKey("urn:ipf:authority:H", "MR", "100").text

@@ -23,7 +23,7 @@ from ipf.ports import (
     Status,
     WrongState,
 )
-from ipf.ports.sources import MLLP
+from ipf.ports.messages.sources import MLLP
 
 BACKOFF = Backoff(base_ms=50, factor=2.0, max_ms=1000, max_attempts=2)
 _numbers = itertools.count(1)

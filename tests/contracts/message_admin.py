@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, Job, MessageAdmin, MessageFilter, NewJob, Rejected, Selection, Settlement, Status
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.contracts.inbox import received
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -28,8 +28,8 @@ from ipf.ports import (
     Version,
     Writes,
 )
-from ipf.ports.index import EMPTY
-from ipf.ports.search import Query, Sort
+from ipf.ports.queries.index import EMPTY
+from ipf.ports.queries.search import Query, Sort
 
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 CORRELATION = str(uuid4())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     ALL,
     Above,
     Among,
@@ -24,7 +24,7 @@ from ipf.ports.terminology import (
     ParentOf,
     Rule,
 )
-from ipf.ports.terminology_import import NewConcept, NewSystem
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
 
 URL = "http://x.test/sct"
 FSN = ("http://snomed.info/sct", "900000000000003001", "Fully specified name")

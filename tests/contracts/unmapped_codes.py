@@ -20,7 +20,7 @@ from ipf.ports import (
     UnmappedFilter,
     WrongState,
 )
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.contracts.inbox import ended, failed, received
 
 WARD = UnmappedCode("urn:ipf:concepts:ward", "W9")

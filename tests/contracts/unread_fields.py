@@ -9,8 +9,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, UnreadCount, UnreadFields, UnreadFilter
-from ipf.ports.inbox import EVERY_TENANT
-from ipf.ports.unread_fields import MOST_PATHS, OTHER_PATHS
+from ipf.ports.messages.inbox import EVERY_TENANT
+from ipf.ports.messages.unread_fields import MOST_PATHS, OTHER_PATHS
 from tests.contracts.inbox import received
 
 

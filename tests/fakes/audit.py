@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ipf.ports.audit import Audit, AuditFilter, AuditStore, keys_of
+from ipf.ports.audit.records import Audit, AuditFilter, AuditStore, keys_of
 
 
 class MemoryAuditStore:

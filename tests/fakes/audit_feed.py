@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ipf.ports.audit import Audit
-from ipf.ports.audit_feed import AuditFeedStore, FedRecord
+from ipf.ports.audit.feed import AuditFeedStore, FedRecord
+from ipf.ports.audit.records import Audit
 
 
 class MemoryAuditFeed:

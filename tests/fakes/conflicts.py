@@ -14,7 +14,7 @@ from ipf.ports.identity import (
     IdentityConflicts,
     Released,
 )
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.fakes.inbox import Conflict, MemoryInbox
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ipf.fhir.model.json import loads
 from ipf.ports import Json
-from ipf.ports.consents import ConsentSource, StoredConsent
+from ipf.ports.fhir.consents import ConsentSource, StoredConsent
 from tests.fakes.resources import Key, MemoryFhirStore
 
 

@@ -18,7 +18,7 @@ from ipf.ports import (
     Lease,
     SubscriptionHealth,
 )
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.delivery import Settled
 from tests.fakes.resources import MemoryFhirStore, Stream
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ipf.ports.exports import ExportJob, ExportPart, Exports
-from ipf.ports.resources import Version
+from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
+from ipf.ports.fhir.resources import Version
 from tests.fakes.resources import MemoryFhirStore
 
 Key = tuple[str, str]

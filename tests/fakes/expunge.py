@@ -1,12 +1,12 @@
-"""`ports.expunge.ExpungeStore` in memory."""
+"""`ports.fhir.expunge.ExpungeStore` in memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
 
-from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
-from ipf.ports.resources import Version
+from ipf.ports.fhir.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
+from ipf.ports.fhir.resources import Version
 from tests.fakes.exports import MemoryExports
 from tests.fakes.jobs import MemoryJobs
 from tests.fakes.resources import Key, MemoryFhirStore

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from ipf.errors import Category, Problem
 from ipf.ports import Clock, Outcome, Received
-from ipf.ports.feeds import FeedLease, FeedRow, FeedState, FeedStore
+from ipf.ports.messages.feeds import FeedLease, FeedRow, FeedState, FeedStore
 from tests.fakes.inbox import MemoryInbox
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from ipf.errors import Category, Problem
 from ipf.ports import Clock
-from ipf.ports.forwards import (
+from ipf.ports.messages.forwards import (
     Candidate,
     DestinationRow,
     Forwarded,
@@ -18,7 +18,7 @@ from ipf.ports.forwards import (
     Matches,
     Pending,
 )
-from ipf.ports.sources import JSON_PROTOCOLS
+from ipf.ports.messages.sources import JSON_PROTOCOLS
 from tests.fakes.inbox import MemoryInbox
 
 PENDING, SENT, DEAD = ForwardStatus.PENDING, ForwardStatus.SENT, ForwardStatus.DEAD_LETTER

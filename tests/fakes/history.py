@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipf.ports.history import Histories, HistoryCursor
-from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.resources import FhirTransaction, Version
+from ipf.ports.fhir.history import Histories, HistoryCursor
+from ipf.ports.fhir.resources import FhirTransaction, Version
+from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
 from tests.fakes.resources import MemoryFhirStore, wanted_of
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem
 from ipf.ports.identity import IdentityAnswer, IdentityAnswers
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.fakes import MemoryFhirStore
 
 

@@ -27,7 +27,7 @@ from ipf.ports import (
     WrongState,
 )
 from ipf.ports.identity import AnswerKind, ConflictStatus, IdentityFinding
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipf.ports import Version
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.integrity import Referrers
 from tests.fakes.resources import MemoryFhirStore
 
 

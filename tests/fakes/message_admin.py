@@ -11,7 +11,7 @@ from hashlib import md5
 
 from ipf.errors import Category, Problem
 from ipf.ports import ErrorGroup, Job, MessageAdmin, NewJob, RejectRow, Selection, Status, Transformed
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.fakes.inbox import MemoryInbox, Row, selected
 
 _ALIKE = re.compile(r"\"[^\"]*\"|'[^']*'|[0-9a-fA-F-]{16,}|[0-9]+")

@@ -40,13 +40,13 @@ from ipf.ports import (
     Version,
     Writes,
 )
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.grants import Writer
-from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
-from ipf.ports.index import EMPTY, Entries
-from ipf.ports.predicates import AllOf, Test
-from ipf.ports.search import Query, Sort
+from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
+from ipf.ports.queries.index import EMPTY, Entries
+from ipf.ports.queries.predicates import AllOf, Test
+from ipf.ports.queries.search import Query, Sort
 
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""

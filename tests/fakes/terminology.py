@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ipf.errors import Category, Problem
 from ipf.fhir.index.words import words as words_of
 from ipf.fhir.terminology.rules import holds, rewritten
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     Above,
     Among,
     ClosureTables,
@@ -19,7 +19,7 @@ from ipf.ports.terminology import (
     ParentOf,
     Rule,
 )
-from ipf.ports.terminology_import import NewSystem
+from ipf.ports.fhir.terminology_import import NewSystem
 
 
 class MemoryCodeSystems:

@@ -21,7 +21,7 @@ from ipf.ports import (
     UnmappedRow,
     WrongState,
 )
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from tests.fakes.inbox import MemoryInbox, Row
 
 _Key = tuple[str, str, str, str]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem
-from ipf.ports.inbox import EVERY_TENANT
-from ipf.ports.unread_fields import MOST_PATHS, OTHER_PATHS, UnreadCount, UnreadFields, UnreadFilter, UnreadRow
+from ipf.ports.messages.inbox import EVERY_TENANT
+from ipf.ports.messages.unread_fields import MOST_PATHS, OTHER_PATHS, UnreadCount, UnreadFields, UnreadFilter, UnreadRow
 from tests.fakes.inbox import MemoryInbox
 
 _NAMES = ("source_system", "message_type", "kind", "path")

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from ipf.ports.expunge import ExpungeCursor, ExpungeRequest
+from ipf.ports.fhir.expunge import ExpungeCursor, ExpungeRequest
 from ipf.store.erasure import expunge
 from ipf.store.erasure.expunge import PostgresExpungeStore
 from ipf.store.postgres.database import Database

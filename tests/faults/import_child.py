@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ipf.ports.terminology_import import NewConcept
+from ipf.ports.fhir.terminology_import import NewConcept
 from ipf.store.terminology.loading import connected
 from tests.contracts.terminology import clinical
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from twisted.logger import Logger
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.sources import FHIR_REST, MLLP, NATIVE_API, OTHER, PROTOCOLS
+from ipf.ports.messages.sources import FHIR_REST, MLLP, NATIVE_API, OTHER, PROTOCOLS
 from tests.bench.limits import psql
 from tests.brokers.nats_server import NatsServer
 from tests.event_loop import LIMIT, run

@@ -20,9 +20,9 @@ from twisted.trial.unittest import TestCase
 from ipf.app.runtime.process import now
 from ipf.app.stages.audit_feed import frames
 from ipf.pipeline.maintenance.audit_feed import AuditFeed, Pace
-from ipf.ports.audit import ADMIN, FHIR
-from ipf.ports.audit_feed import FedRecord
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.feed import FedRecord
+from ipf.ports.audit.records import ADMIN, FHIR
+from ipf.ports.messages.mapping import Origin
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.feed import PostgresAuditFeed
 from ipf.wire.client.syslog_stream import SyslogServer, open_stream

@@ -15,7 +15,7 @@ from ipf.fhir.model.json import loads
 from ipf.mapping.library.maps import LocalMapper
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.identity import AnswerKind, ConflictKind, IdentityAnswer, IdentityAnswers, IdentityConflict
-from ipf.ports.inbox import Claimed
+from ipf.ports.messages.inbox import Claimed
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.store.resources.identity import PostgresIdentityAnswers
 from tests.corpus import samples

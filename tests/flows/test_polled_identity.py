@@ -16,8 +16,8 @@ from ipf.mapping.library import polled
 from ipf.mapping.library.maps import ProfiledMessage
 from ipf.ports import DEFAULT_TENANT
 from ipf.ports.identity import ConflictKind, IdentityConflict
-from ipf.ports.inbox import Claimed
-from ipf.ports.sources import FHIR_REST, Feed, PolledSource
+from ipf.ports.messages.inbox import Claimed
+from ipf.ports.messages.sources import FHIR_REST, Feed, PolledSource
 from ipf.rest.write.unit import Unit, UnitResult
 from tests.corpus import samples
 from tests.flows.test_identity_scenarios import ONE, IdentitySuite, adt

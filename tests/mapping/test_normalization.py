@@ -17,7 +17,7 @@ from ipf.mapping.normalization.references import with_own_references
 from ipf.mapping.normalization.result import normalize
 from ipf.mapping.normalization.us_core import BASE, BY_CATEGORY, BY_TYPE, claimed
 from ipf.mapping.runtime.run import Run
-from ipf.ports.sources import FHIR_REST, NATIVE_API, Feed, PolledSource
+from ipf.ports.messages.sources import FHIR_REST, NATIVE_API, Feed, PolledSource
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 HOST = "https://ehr.test/fhir"

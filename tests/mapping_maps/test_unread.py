@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.message import Message, Segment
 from ipf.hl7.reads import read_fields
 from ipf.mapping.library.maps import Library
-from ipf.ports.mapping import DECLARED, UNREAD
+from ipf.ports.messages.mapping import DECLARED, UNREAD
 from tests.corpus import samples
 from tests.mapping_maps import generator
 from tests.mapping_maps.unread import TABLE, messages_in, report, table

@@ -16,7 +16,7 @@ from ipf.errors import Problem
 from ipf.hl7.message import Message
 from ipf.hl7.reads import read_fields
 from ipf.mapping.library.maps import Library
-from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
+from ipf.ports.messages.mapping import DECLARED, DROPPED, UNREAD
 from tests.corpus import samples
 
 MAPPED = "mapped"

@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.audit_writer import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
 from ipf.ports import Answer, Request
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.audit_exchange import Exchange
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore

@@ -19,7 +19,7 @@ from ipf.security.access import install
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
-from ipf.store.resources.consents import PostgresConsents
+from ipf.store.resources.writing.consents import PostgresConsents
 from tests.fakes.consents import MemoryConsents
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
 from tests.security.privacy.consents import ISSUER, coded, consent, labelled, observation, rule

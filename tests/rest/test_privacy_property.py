@@ -11,13 +11,13 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller, Json
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.write.permission import visible
 from ipf.security.access import install, permit
 from ipf.security.privacy.labels import ACT_CODE, CONFIDENTIALITY, LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
-from ipf.store.resources.consents import PostgresConsents
+from ipf.store.resources.writing.consents import PostgresConsents
 from tests.fakes.consents import MemoryConsents
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 from tests.security.privacy.consents import ISSUER, coded, consent, rule

@@ -7,7 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
 from ipf.ports.grants import CreatorGrants
-from ipf.store.resources.grants import PostgresGrants
+from ipf.store.resources.writing.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
 from tests.rest.interactions.test_search import entries
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World

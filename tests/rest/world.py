@@ -15,10 +15,10 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, FhirStore, Json, Request, Terminology, Version
-from ipf.ports.exports import Exports
-from ipf.ports.expunge import ExpungeStore
-from ipf.ports.history import Histories
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.exports import Exports
+from ipf.ports.fhir.expunge import ExpungeStore
+from ipf.ports.fhir.history import Histories
+from ipf.ports.fhir.integrity import Referrers
 from ipf.ports.jobs import Jobs
 from ipf.rest.router import handler
 from ipf.rest.write.commit import commit

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit_chain import COLUMNS, Chain, Head, Link, Waiting
-from ipf.security.audit_chain import BadKey, SigningKey, is_signed, next_links, public_pem, read_public_pem
-from ipf.security.audit_proof import (
+from ipf.ports.audit.chain import COLUMNS, Chain, Head, Link, Waiting
+from ipf.security.audit.chain import BadKey, SigningKey, is_signed, next_links, public_pem, read_public_pem
+from ipf.security.audit.proof import (
     CONTENT,
     INSERTED,
     MISSING,

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Json
-from ipf.ports.audit import Audit, AuditContext
-from ipf.ports.mapping import Origin
-from ipf.security.audit_event import audit_event
-from ipf.security.dicom_audit import MOST_OBJECTS, audit_messages
-from ipf.security.syslog import frames_of
+from ipf.ports.audit.records import Audit, AuditContext
+from ipf.ports.messages.mapping import Origin
+from ipf.security.audit.dicom import MOST_OBJECTS, audit_messages
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.syslog import frames_of
 
 BASE = "https://fhir.example.org/fhir"
 Allowed = Callable[[str], object]

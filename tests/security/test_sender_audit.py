@@ -10,9 +10,9 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from ipf.ports.audit import ADMIN, Audit
-from ipf.security.audit import id_suffixes
-from ipf.security.audit_senders import sender_audit
+from ipf.ports.audit.records import ADMIN, Audit
+from ipf.security.audit.rules import id_suffixes
+from ipf.security.audit.senders import sender_audit
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess
 from ipf.wire.mllp.limits import Limits
 

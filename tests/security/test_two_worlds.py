@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from ipf.rest.interactions import history_many
+from ipf.rest.interactions.histories import many as history_many
 from ipf.security.access import install
 from ipf.security.privacy.labels import ACT_CODE, LabelRules
 from ipf.security.privacy.policy import Privacy

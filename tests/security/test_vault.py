@@ -17,7 +17,7 @@ from ipf.fhir.search.parameters.custom import install
 from ipf.fhir.topics.topic import read_topic
 from ipf.fhir.topics.trigger import fires
 from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.rest.operations.subscription_status import set_status
 from ipf.security.vault import SecretUnreadable, Vault
 from ipf.wire.channels.signed import SignedChannel, signature

@@ -22,16 +22,16 @@ from ipf.pipeline.deliver.compose import Composer
 from ipf.pipeline.deliver.deliver import Deliver
 from ipf.pipeline.deliver.websockets import WebsocketNotifier
 from ipf.ports import Answer, Backoff, Caller, Delivered, Notification, Session
-from ipf.ports.audit import Audit, millisecond_of
+from ipf.ports.audit.records import Audit, millisecond_of
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import observer
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.security.access import may_hold
-from ipf.security.audit import AuditRules
-from ipf.security.audit_delivery import delivery_audit
-from ipf.security.audit_draft import drafter
+from ipf.security.audit.delivery import delivery_audit
+from ipf.security.audit.draft import drafter
+from ipf.security.audit.rules import AuditRules
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from tests.fakes import MemoryDeliveryQueue
 from tests.fakes.audit import MemoryAuditStore

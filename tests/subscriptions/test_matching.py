@@ -16,7 +16,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import SLICE, MatchingIndex
 

@@ -8,7 +8,7 @@ from ipf.fhir.index.words import index_words
 from ipf.fhir.model.json import loads
 from ipf.ports import Json
 from ipf.rest.operations.subscription_status import set_status
-from ipf.store.resources.search_words import prepare_words
+from ipf.store.resources.searches.words import prepare_words
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
 from tests.rest.write.test_subscription import subscription
 

@@ -12,7 +12,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.topics.topic import read_topic
 from ipf.fhir.topics.trigger import TriggerFailed
 from ipf.ports import ActiveSubscription, Change, Changes, Json, ServedTopic, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.subscriptions.criteria import Criteria
 from ipf.subscriptions.dry_run import DryRun
 from ipf.subscriptions.guide import FILTER

@@ -11,7 +11,7 @@ from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.bundle import instant
 from ipf.ports import ActiveSubscription, Caller, Change, Changes, Json, ServedTopic, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.subscriptions.guide import FILTER
 from ipf.subscriptions.matching import MatchingIndex
 from tests.subscriptions.test_topic_failures import reported

@@ -16,7 +16,7 @@ from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
 from ipf.pipeline.receive.receive import MllpListener
 from ipf.ports import Claimed
-from ipf.ports.mapping import Origin
+from ipf.ports.messages.mapping import Origin
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.vendor_profiles.registry import Deployment, ProfileRegistry, port_of
 from tests.vendor_profiles.samples import MAP, bare, message, small, tar

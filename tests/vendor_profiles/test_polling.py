@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.sources import FHIR_REST, NATIVE_API, AuthKind, Feed, Paging, PolledSource, SourceAuth
+from ipf.ports.messages.sources import FHIR_REST, NATIVE_API, AuthKind, Feed, Paging, PolledSource, SourceAuth
 from tests.vendor_profiles.test_manifest import HEAD, read
 
 SEARCH = "sources: [{id: obs, search: 'Observation?_lastUpdated=gt{{lastRun}}'}]"

@@ -15,9 +15,9 @@ from ipf.mapping.library.map_files import Maps
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.profiled import ProfiledMapper
 from ipf.ports import Claimed, Mapped
-from ipf.ports.audit import FHIR, Audit, AuditContext, millisecond_of
-from ipf.ports.mapping import Origin
-from ipf.security.audit_event import version_of
+from ipf.ports.audit.records import FHIR, Audit, AuditContext, millisecond_of
+from ipf.ports.messages.mapping import Origin
+from ipf.security.audit.event import version_of
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.vendor_profiles.registry import Deployment
 from tests.vendor_profiles.samples import bare, message, small, tar

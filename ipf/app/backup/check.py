@@ -17,8 +17,8 @@ from ipf.app.backup.manifest import KINDS, Manifest
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.verify_audit import report
 from ipf.ports import Request
-from ipf.security.audit_chain import key_id, read_public_pem
-from ipf.security.audit_proof import Verifier
+from ipf.security.audit.chain import key_id, read_public_pem
+from ipf.security.audit.proof import Verifier
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.backup.content import (
     Uncovered,
@@ -31,7 +31,7 @@ from ipf.store.backup.content import (
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.probe import watched_connection
-from ipf.wire.admin.audit_export import export
+from ipf.wire.admin.audit.export import export
 
 _LONGEST_SECONDS = 7 * 86_400.0
 _SHOWN = 5

@@ -11,7 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from ipf.config.environment import InvalidSetting
 from ipf.errors import Problem, StoreUnreachable
-from ipf.security.audit_chain import BadKey
+from ipf.security.audit.chain import BadKey
 
 
 def exit_with(work: Callable[[], Awaitable[bool]]) -> NoReturn:

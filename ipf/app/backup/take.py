@@ -20,12 +20,12 @@ from ipf.app.backup.manifest import CopiedFile, DumpedDatabase, Manifest
 from ipf.app.maps.installation import maps_folder
 from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
-from ipf.security.audit_chain import public_pem
+from ipf.security.audit.chain import public_pem
 from ipf.store.backup.content import message_blocks, table_counts
 from ipf.store.backup.point import Point, Side, consistent_point
 from ipf.store.backup.programs import dump, programs_for
 from ipf.vendor_profiles.folder import archives
-from ipf.wire.admin.rejects import shown_settings
+from ipf.wire.admin.inbox.rejects import shown_settings
 
 _KEYS = "SELECT encode(public_key, 'hex') FROM audit_keys ORDER BY created_at, key_id"
 

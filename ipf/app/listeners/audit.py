@@ -13,12 +13,12 @@ from ipf.config.settings import Settings
 from ipf.ports import AuditBinding
 from ipf.rest.audit.recorder import binding_recorder, observer, records_of
 from ipf.rest.http.exchange import Observe
-from ipf.security.audit import AuditRules, id_suffixes
-from ipf.security.audit_draft import NewDraft, drafter
-from ipf.security.audit_senders import SenderRefused, sender_audit
+from ipf.security.audit.draft import NewDraft, drafter
+from ipf.security.audit.rules import AuditRules, id_suffixes
+from ipf.security.audit.senders import SenderRefused, sender_audit
 from ipf.telemetry import metrics
-from ipf.wire.admin import audit as admin_audit
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.audit import records as admin_audit
 from ipf.wire.admin.klein_app import AuditHook
 
 

@@ -8,11 +8,11 @@ from ipf.app.stages.audit_chain import signing_key
 from ipf.config.settings import Settings
 from ipf.pipeline.maintenance.erasure import Erasure
 from ipf.pipeline.maintenance.erasure_search import ErasureRequest
-from ipf.ports.erasure import ErasureReceipt
+from ipf.ports.fhir.erasure import ErasureReceipt
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.store.erasure.resources import PostgresErasureStore
-from ipf.wire.admin.erasure import ErasureAdmin, Forget, Preview
+from ipf.wire.admin.patients.erasure import ErasureAdmin, Forget, Preview
 
 
 def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> ErasureAdmin:

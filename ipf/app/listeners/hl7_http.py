@@ -11,7 +11,7 @@ from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT
-from ipf.ports.sources import OTHER
+from ipf.ports.messages.sources import OTHER
 from ipf.wire.http.hl7 import PATHS, Hl7Access, Receive, resource
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.site import site

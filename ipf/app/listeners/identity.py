@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipf.app.runtime.stores import OpenedStores
 from ipf.store.resources.identity import PostgresIdentityAnswers
-from ipf.wire.admin.identity import IdentityAdmin, MergePatients
+from ipf.wire.admin.patients.identity import IdentityAdmin, MergePatients
 
 
 def identity_admin(stores: OpenedStores, merge: MergePatients, actor: str) -> IdentityAdmin:

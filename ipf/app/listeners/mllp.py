@@ -20,7 +20,7 @@ from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
 from ipf.pipeline.tracing import TracedCommit
 from ipf.ports import DEFAULT_TENANT
-from ipf.security.audit_senders import SenderRefused
+from ipf.security.audit.senders import SenderRefused
 from ipf.telemetry import metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of

@@ -13,8 +13,8 @@ from ipf.rest.http.exchange import Observe
 from ipf.rest.operations.merge import Merged, PatientMerge, merge_patients
 from ipf.rest.operations.unmerge import unmerge_patients
 from ipf.rest.write.repository import Repository
-from ipf.security.audit_draft import NewDraft
-from ipf.wire.admin.patient_merges import PatientMergeAdmin
+from ipf.security.audit.draft import NewDraft
+from ipf.wire.admin.patients.merges import PatientMergeAdmin
 
 
 def patient_merge_admin(

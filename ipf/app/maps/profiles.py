@@ -21,8 +21,8 @@ from ipf.hl7.header import Header
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.pipeline.receive.receive import ApplyProfile, MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT, Json
-from ipf.ports.profiles import ProfileAdmin
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.profiles import ProfileAdmin
+from ipf.ports.messages.sources import PolledSource
 from ipf.telemetry.logs import event_line
 from ipf.vendor_profiles import installing
 from ipf.vendor_profiles.findings import WARNING, Finding, Findings

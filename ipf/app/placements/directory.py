@@ -14,7 +14,7 @@ from ipf.app.roles.api import Api
 from ipf.config.placements import CLOSED, DEFAULT, FROZEN, OTHERS, PlacementSettings
 from ipf.errors import Category, Problem
 from ipf.pipeline.receive.receive import Receiver
-from ipf.security.audit_senders import SenderRefused
+from ipf.security.audit.senders import SenderRefused
 from ipf.wire.admin.actuator import Health
 
 

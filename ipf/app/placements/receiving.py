@@ -12,7 +12,7 @@ from ipf.errors import StoreUnreachable
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import Receiver
 from ipf.ports import Outcome, Received, Rejected
-from ipf.ports.inbox import MessageStore
+from ipf.ports.messages.inbox import MessageStore
 from ipf.telemetry.correlation import new_correlation_id
 
 

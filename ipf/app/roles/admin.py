@@ -29,7 +29,7 @@ from ipf.pipeline.deliver.handshake import TestNotification
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import SYSTEM, EffectsStore
-from ipf.ports.sources import OTHER
+from ipf.ports.messages.sources import OTHER
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.write.repository import Repository
@@ -40,20 +40,21 @@ from ipf.store.inbox.remote_effects import PostgresRemoteEffects
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.resources.effects import PostgresEffects
 from ipf.wire.admin import app as admin
-from ipf.wire.admin import audit as admin_audit
-from ipf.wire.admin import audit_export, audit_views
-from ipf.wire.admin import destinations as admin_destinations
-from ipf.wire.admin import ingest as admin_ingest
-from ipf.wire.admin import profiles as admin_profiles
-from ipf.wire.admin import retention as admin_retention
-from ipf.wire.admin import sources as admin_sources
-from ipf.wire.admin import unread as admin_unread
-from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.audit import export as audit_export
+from ipf.wire.admin.audit import records as admin_audit
+from ipf.wire.admin.audit import views as audit_views
+from ipf.wire.admin.inbox import ingest as admin_ingest
+from ipf.wire.admin.inbox import unread as admin_unread
 from ipf.wire.admin.klein_app import Routes
-from ipf.wire.admin.openapi import document as admin_document
+from ipf.wire.admin.mapping import profiles as admin_profiles
+from ipf.wire.admin.mapping import workbench as admin_workbench
 from ipf.wire.admin.routes import Operations
-from ipf.wire.admin.subscriptions import SubscriptionAdmin
+from ipf.wire.admin.schemas.document import document as admin_document
+from ipf.wire.admin.systems import destinations as admin_destinations
+from ipf.wire.admin.systems import retention as admin_retention
+from ipf.wire.admin.systems import sources as admin_sources
+from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin
 from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.client.remote_subscriptions import RemoteSubscriptions
 from ipf.wire.observe import app as observe_http

@@ -9,7 +9,7 @@ from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.app.stages.files import WatchedFolders
 from ipf.pipeline.receive.receive import Receiver
-from ipf.security.audit_senders import SenderRefused
+from ipf.security.audit.senders import SenderRefused
 from ipf.wire.admin.actuator import Component
 
 

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 from ipf.app.runtime.process import now
 from ipf.config.settings import Settings
 from ipf.errors import StoreUnreachable
-from ipf.ports.consents import StoredConsent
+from ipf.ports.fhir.consents import StoredConsent
 from ipf.security.access import install, installed
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
 from ipf.store.postgres.database import Database
-from ipf.store.resources.consents import PostgresConsents
+from ipf.store.resources.writing.consents import PostgresConsents
 
 
 def install_privacy(settings: Settings, database: Database, stack: AsyncExitStack) -> None:

@@ -24,8 +24,8 @@ from ipf.pipeline.audit_writer import AuditLog
 from ipf.ports import Backoff, Notifier, PermanentErrors
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit, UnitResult
-from ipf.security.audit import AuditRules, id_suffixes
-from ipf.security.audit_draft import NewDraft, drafter
+from ipf.security.audit.draft import NewDraft, drafter
+from ipf.security.audit.rules import AuditRules, id_suffixes
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
@@ -38,7 +38,7 @@ from ipf.store.postgres.database import Database
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.resources.resources import STATEMENTS as FHIR_STATEMENTS
 from ipf.store.resources.resources import PostgresFhirStore
-from ipf.store.resources.search_words import prepare_words
+from ipf.store.resources.searches.words import prepare_words
 from ipf.store.terminology.systems import STATEMENTS as TERMINOLOGY_STATEMENTS
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.telemetry import metrics

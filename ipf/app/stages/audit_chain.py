@@ -19,7 +19,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.pipeline.maintenance.audit_chain import AuditChain
 from ipf.pipeline.worker import Worker
-from ipf.security.audit_chain import BadKey, SigningKey, new_private_key
+from ipf.security.audit.chain import BadKey, SigningKey, new_private_key
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.telemetry.logs import event_line
 

@@ -17,9 +17,9 @@ from ipf.app.runtime.stores import OpenedStores
 from ipf.config.settings import Settings
 from ipf.pipeline.maintenance.audit_feed import AuditFeed
 from ipf.pipeline.worker import Worker
-from ipf.ports.audit_feed import FedRecord
-from ipf.security.audit_event import audit_event
-from ipf.security.syslog import frames_of
+from ipf.ports.audit.feed import FedRecord
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.syslog import frames_of
 from ipf.store.audit.feed import PostgresAuditFeed
 
 log = Logger(namespace="ipf.app.audit_feed")

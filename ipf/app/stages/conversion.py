@@ -31,7 +31,7 @@ from ipf.ports import Mapper
 from ipf.rest.audit.recorder import audited
 from ipf.rest.write.remote_store import RemoteStore
 from ipf.rest.write.unit import Submit
-from ipf.security.audit import id_suffixes
+from ipf.security.audit.rules import id_suffixes
 from ipf.store.inbox.remote_effects import PostgresRemoteEffects
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.inbox.unread_fields import PostgresUnreadFields

@@ -16,7 +16,7 @@ from ipf.hl7.framing import KEPT_HEAD, Oversize
 from ipf.pipeline.receive.files import FileSource
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import DEFAULT_TENANT, Json
-from ipf.ports.sources import OTHER
+from ipf.ports.messages.sources import OTHER
 
 
 class WatchedFolders:

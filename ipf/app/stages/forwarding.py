@@ -21,7 +21,7 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.forward.content import check
 from ipf.pipeline.forward.forward import Connection, Forwarder
 from ipf.ports import Json
-from ipf.ports.forwards import Destination
+from ipf.ports.messages.forwards import Destination
 from ipf.store.inbox.forwards import PostgresForwards
 from ipf.telemetry import forward_metrics
 

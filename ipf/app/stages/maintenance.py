@@ -23,7 +23,7 @@ from ipf.pipeline.maintenance.jobs import Jobs
 from ipf.pipeline.maintenance.reindex import Reindex
 from ipf.pipeline.maintenance.retention import Retention
 from ipf.pipeline.worker import Step, Worker
-from ipf.ports.statistics import RetentionPolicy
+from ipf.ports.messages.statistics import RetentionPolicy
 from ipf.rest.write.commit import refresh
 from ipf.security.deident.profile import built_in, read_profile
 from ipf.security.deident.pseudonyms import Pseudonyms

@@ -20,7 +20,7 @@ from ipf.app.runtime.stores import OpenedStores
 from ipf.app.runtime.systemd import Systemd
 from ipf.config.settings import Settings
 from ipf.ports import Status
-from ipf.ports.statistics import MessageStatistics
+from ipf.ports.messages.statistics import MessageStatistics
 from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.postgres.database import Database

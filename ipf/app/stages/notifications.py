@@ -26,12 +26,12 @@ from ipf.ports import Channels, Compose
 from ipf.ports.delivery import AuthorizationFilter
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.write.commit import refresh
-from ipf.security.audit import id_suffixes
-from ipf.security.audit_delivery import delivery_audit
+from ipf.security.audit.delivery import delivery_audit
+from ipf.security.audit.rules import id_suffixes
 from ipf.security.vault import Vault
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.postgres.replication import position_of
-from ipf.store.resources.grants import PostgresGrants
+from ipf.store.resources.writing.grants import PostgresGrants
 from ipf.subscriptions.policy import ChannelPolicy
 from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels

@@ -21,8 +21,8 @@ from ipf.errors import StoreUnreachable
 from ipf.pipeline.poll.feed_pass import PollParts
 from ipf.pipeline.poll.poll import Poller
 from ipf.ports import Json
-from ipf.ports.feeds import Fetch
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.feeds import Fetch
+from ipf.ports.messages.sources import PolledSource
 from ipf.store.inbox.feeds import PostgresFeeds
 from ipf.telemetry import metrics, poll_metrics
 from ipf.telemetry.correlation import new_correlation_id

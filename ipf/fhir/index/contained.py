@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.fhir.index.entries import clean, is_text_code
 from ipf.fhir.index.lastn import LASTN
-from ipf.ports.index import TextEntry
+from ipf.ports.queries.index import TextEntry
 
 CONTAINED = "$contained"  # no code of a search parameter
 SEPARATOR = "\n"

@@ -1,4 +1,4 @@
-"""How values are written in the search index (`ipf/ports/index.py` describes them).
+"""How values are written in the search index (`ipf/ports/queries/index.py` describes them).
 
 Extraction (`extract.py`) and search (`ipf/fhir/search`) both call these functions, so a stored value and a searched
 value are equal texts.

@@ -31,7 +31,7 @@ from ipf.fhir.index.values import EntryCollector, Indexer
 from ipf.fhir.index.words import word_entries
 from ipf.fhir.model.definitions import SearchParameter, definitions
 from ipf.fhir.model.redaction import redact_resource
-from ipf.ports.index import EMPTY, Entries
+from ipf.ports.queries.index import EMPTY, Entries
 
 _NONE: frozenset[Any] = frozenset()
 

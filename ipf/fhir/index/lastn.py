@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ipf.fhir.model.dates import FOREVER
-from ipf.ports.index import DateEntry, TextEntry
+from ipf.ports.queries.index import DateEntry, TextEntry
 
 OBSERVATION = "Observation"
 LASTN = "$lastn"  # no code of a search parameter

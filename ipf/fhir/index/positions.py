@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from ipf.fhir.index.entries import unit_value
-from ipf.ports.index import QuantityEntry
+from ipf.ports.queries.index import QuantityEntry
 
 NEAR = "near"
 LATITUDE, LONGITUDE = unit_value("", "", "latitude"), unit_value("", "", "longitude")

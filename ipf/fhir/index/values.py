@@ -24,7 +24,7 @@ from ipf.fhir.index.entries import (
 )
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.reference import indexed_form
-from ipf.ports.index import DateEntry, QuantityEntry, TextEntry
+from ipf.ports.queries.index import DateEntry, QuantityEntry, TextEntry
 
 Codes = tuple[str, ...]
 DateEntryRange = tuple[int, int] | None

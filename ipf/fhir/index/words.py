@@ -15,7 +15,7 @@ from typing import Any
 
 from ipf.fhir.index.entries import folded
 from ipf.fhir.model.redaction import redact_resource
-from ipf.ports.index import TextEntry
+from ipf.ports.queries.index import TextEntry
 
 TEXT, CONTENT = "_text", "_content"
 MOST_WORDS = 10_000

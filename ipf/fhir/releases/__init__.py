@@ -18,7 +18,7 @@ from ipf.fhir.releases.ndjson import read_ndjson
 from ipf.fhir.releases.package import read_package_systems
 from ipf.fhir.releases.rxnorm import read_rxnorm
 from ipf.fhir.releases.snomed import read_snomed
-from ipf.ports.terminology_import import NewSystem, Progress
+from ipf.ports.fhir.terminology_import import NewSystem, Progress
 
 Reader = Callable[[Files, str, Progress], Iterator[NewSystem]]
 """Files, the version that was asked for (empty: as the files say), progress."""

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from ipf.errors import Category, Problem
 from ipf.fhir.releases.files import Faults, Files
-from ipf.ports.terminology import Designation
-from ipf.ports.terminology_import import NewConcept, NewSystem, Progress
+from ipf.ports.fhir.terminology import Designation
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem, Progress
 
 URL = "http://hl7.org/fhir/sid/icd-10-cm"
 _CODE = re.compile(r"[A-Z][0-9][0-9A-Z]{1,5}")

@@ -17,8 +17,8 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.releases.files import Faults, Files
 from ipf.fhir.terminology.codesystem import text_of
 from ipf.ports import Json
-from ipf.ports.terminology import Designation
-from ipf.ports.terminology_import import NewConcept, NewSystem, Progress
+from ipf.ports.fhir.terminology import Designation
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem, Progress
 
 _PARENTS = frozenset(("parent", "subsumedBy"))
 _DEEPEST = 50

@@ -11,7 +11,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import read_package
 from ipf.fhir.releases.files import Files
 from ipf.fhir.releases.ndjson import begun
-from ipf.ports.terminology_import import NewSystem, Progress
+from ipf.ports.fhir.terminology_import import NewSystem, Progress
 
 
 def read_package_systems(files: Files, version: str, progress: Progress) -> Iterator[NewSystem]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ipf.fhir.releases.files import Faults, Files
-from ipf.ports.terminology import Designation
-from ipf.ports.terminology_import import NewConcept, NewSystem, Progress
+from ipf.ports.fhir.terminology import Designation
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem, Progress
 
 URL = "http://www.nlm.nih.gov/research/umls/rxnorm"
 _CONSO = ["RXCUI", "LAT", "TS", "LUI", "STT", "SUI", "ISPREF", "RXAUI", "SAUI", "SCUI", "SDUI", "SAB", "TTY", "CODE",

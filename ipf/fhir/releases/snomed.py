@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from ipf.errors import Category, Problem
 from ipf.fhir.releases.files import Faults, Files
-from ipf.ports.terminology import Designation
-from ipf.ports.terminology_import import NewConcept, NewSystem, Progress
+from ipf.ports.fhir.terminology import Designation
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem, Progress
 
 URL = "http://snomed.info/sct"
 IS_A, FSN, SYNONYM = "116680003", "900000000000003001", "900000000000013009"

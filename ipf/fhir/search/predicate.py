@@ -1,4 +1,4 @@
-"""Functions on the tests of a search (`ipf/ports/predicates.py`).
+"""Functions on the tests of a search (`ipf/ports/queries/predicates.py`).
 
 Source: https://hl7.org/fhir/R4/search.html
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     NOTHING,
     AllOf,
     AnyOf,
@@ -28,7 +28,7 @@ from ipf.ports.predicates import (
     TextPrefix,
     TypedIdentifier,
 )
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 
 _HOLDERS = (AllOf, AnyOf, Not, Linked, Has)
 

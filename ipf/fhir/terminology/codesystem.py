@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.fhir.terminology.rules import rewritten
-from ipf.ports.terminology import Above, Among, Below, ChildOf, Facts, ParentOf, Rule
+from ipf.ports.fhir.terminology import Above, Among, Below, ChildOf, Facts, ParentOf, Rule
 
 Json = dict[str, Any]
 _NO_PARENTS: tuple[str, ...] = ()

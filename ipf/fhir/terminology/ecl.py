@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     Above,
     Among,
     AnyRule,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ipf.fhir.model.regex import pattern
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     Above,
     Among,
     AnyRule,

@@ -19,7 +19,7 @@ from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.implicit import implicit_set
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.fhir.terminology.valueset import Membership
-from ipf.ports.terminology import Facts, ImportedSystem
+from ipf.ports.fhir.terminology import Facts, ImportedSystem
 
 Json = dict[str, Any]
 DEEPEST = 50  # value sets that include one another

@@ -18,7 +18,7 @@ from ipf.fhir.terminology.ecl import EclError, ecl_rule
 from ipf.fhir.terminology.implicit import SNOMED
 from ipf.fhir.terminology.open_systems import open_test
 from ipf.fhir.terminology.rules import holds, is_implied, parts, rule_of
-from ipf.ports.terminology import Among, AnyRule, EveryRule, Facts, ImportedSystem, MatchesPattern, NoRule, Rule
+from ipf.ports.fhir.terminology import Among, AnyRule, EveryRule, Facts, ImportedSystem, MatchesPattern, NoRule, Rule
 
 Json = dict[str, Any]
 MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds

@@ -24,8 +24,8 @@ from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.fhir.topics.trigger import TopicExpression
 from ipf.ports import Json
-from ipf.ports.search import Include, Query
-from ipf.ports.topics import INTERACTIONS, Filter, Topic, Trigger
+from ipf.ports.queries.search import Include, Query
+from ipf.ports.queries.topics import INTERACTIONS, Filter, Topic, Trigger
 
 _PASSES = "test-passes"
 _RESULTS = frozenset({_PASSES, "test-fails"})

@@ -21,9 +21,9 @@ from ipf.fhir.fhirpath import Expression, FhirPathError, Host
 from ipf.fhir.model.redaction import redact_resource
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import Change, Json
-from ipf.ports.index import Entries
-from ipf.ports.search import Query
-from ipf.ports.topics import ResourceTest, Trigger
+from ipf.ports.queries.index import Entries
+from ipf.ports.queries.search import Query
+from ipf.ports.queries.topics import ResourceTest, Trigger
 
 _LONGEST_REASON = 200
 
@@ -41,13 +41,13 @@ class TriggerFailed(Exception):
 
 
 class TopicExpression:
-    """`fhirPathCriteria`: a `ports.topics.ResourceTest`."""
+    """`fhirPathCriteria`: a `ports.queries.topics.ResourceTest`."""
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
 
     def test(self, focus: Any, variables: Mapping[str, Any] = {}, /) -> bool:
-        """See `ports.topics.ResourceTest`."""
+        """See `ports.queries.topics.ResourceTest`."""
         return self._expression.test(focus, variables, host=_HOST)
 
 

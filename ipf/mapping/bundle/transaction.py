@@ -38,8 +38,8 @@ from ipf.mapping.bundle.orders import ORDER, code_condition, repeated_number, se
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
-from ipf.ports.entries import Entry, Link, Method
 from ipf.ports.identity import Identity, IdentityKey, Role, Service
+from ipf.ports.queries.entries import Entry, Link, Method
 
 _CREATE, _UPDATE = Method.CREATE, Method.UPDATE
 _is_id = re.compile(r"[A-Za-z0-9\-.]{1,64}").fullmatch

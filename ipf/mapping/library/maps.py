@@ -43,8 +43,8 @@ from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
 from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode, UnreadField
-from ipf.ports.mapping import Origin
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.mapping import Origin
+from ipf.ports.messages.sources import PolledSource
 
 SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
 """Extension of a StructureMap that was installed as text: the text."""

@@ -19,7 +19,7 @@ from ipf.mapping.library.maps import Library, MappingResult, ProfiledMessage, me
 from ipf.mapping.normalization.result import NORMALIZATION, normalize
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Claimed, Json, Mapped
-from ipf.ports.sources import FHIR_REST
+from ipf.ports.messages.sources import FHIR_REST
 
 _NOTHING: frozenset[str] = frozenset()
 

@@ -28,8 +28,8 @@ from ipf.mapping.library.maps import SOURCE_TEXT, Library, MappingResult, source
 from ipf.mapping.library.origins import Checks
 from ipf.mapping.library.service import as_claimed, findings, result_json
 from ipf.ports import Claimed, Clock, Inbox, InstalledMap, Json
-from ipf.ports.inbox import MessageFilter
-from ipf.ports.mapping_admin import MapWorkbench
+from ipf.ports.messages.inbox import MessageFilter
+from ipf.ports.messages.mapping_admin import MapWorkbench
 
 CANDIDATE = "candidate.fml"
 MOST_COMPARED = 200

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ipf.fhir.model.definitions import definitions
 from ipf.ports import Json
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.sources import PolledSource
 
 PATIENT = "Patient"
 _TYPES = "http://terminology.hl7.org/CodeSystem/v2-0203"

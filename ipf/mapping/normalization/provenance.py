@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ipf.ports import Json
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.sources import PolledSource
 
 _PARTICIPANTS = "http://terminology.hl7.org/CodeSystem/provenance-participant-type"
 

@@ -17,7 +17,7 @@ from typing import Any
 from ipf.fhir.model.definitions import definitions
 from ipf.mapping.normalization.names import identifier_of, reference_to
 from ipf.ports import Json
-from ipf.ports.sources import PolledSource
+from ipf.ports.messages.sources import PolledSource
 
 _RELATIVE = re.compile(r"([A-Z][A-Za-z]+)/([A-Za-z0-9\-.]{1,64})(?:/_history/[A-Za-z0-9\-.]{1,64})?")
 

@@ -17,7 +17,7 @@ from ipf.mapping.normalization.references import each_reference, with_own_refere
 from ipf.mapping.normalization.us_core import claimed
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
-from ipf.ports.sources import FHIR_REST, PolledSource
+from ipf.ports.messages.sources import FHIR_REST, PolledSource
 
 NORMALIZATION = "urn:ipf:normalization"
 """Canonical that stands for the built-in normalization, where the profile has no map."""

@@ -18,7 +18,7 @@ from ipf.hl7.message import Message, Segment
 from ipf.hl7.reads import fields_of, numbers_in
 from ipf.mapping.language.model import Ignored
 from ipf.ports import Json, UnreadField
-from ipf.ports.mapping import DECLARED, DROPPED, UNREAD
+from ipf.ports.messages.mapping import DECLARED, DROPPED, UNREAD
 
 WHOLE = 0
 """Number for a whole segment."""

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Claimed, UnreadCount, UnreadField, UnreadFields
-from ipf.ports.unread_fields import OTHER_PATHS
+from ipf.ports.messages.unread_fields import OTHER_PATHS
 
 log = Logger(namespace="ipf.convert")
 

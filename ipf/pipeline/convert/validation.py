@@ -22,7 +22,7 @@ from ipf.mapping.library.maps import MappingResult
 from ipf.mapping.library.origins import Checks, ExplainedFinding, explained
 from ipf.pipeline.convert.log_lines import message_fields
 from ipf.ports import Claimed, Json, Mapped, UnreadField
-from ipf.ports.mapping import INVALID
+from ipf.ports.messages.mapping import INVALID
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")

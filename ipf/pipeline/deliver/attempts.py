@@ -24,8 +24,8 @@ from ipf.ports import (
     Lease,
     Terms,
 )
-from ipf.ports.audit import Audit
-from ipf.security.audit_delivery import AuditDelivery
+from ipf.ports.audit.records import Audit
+from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry.logs import event_line
 
 log = Logger()

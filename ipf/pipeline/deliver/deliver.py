@@ -70,7 +70,7 @@ from ipf.ports import (
     Notifier,
 )
 from ipf.ports.delivery import AuthorizationFilter, Settled
-from ipf.security.audit_delivery import AuditDelivery
+from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from ipf.ports import Attempt, DeliveryEnd, Lease, Terms
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 
 
 @dataclass(slots=True, eq=False)

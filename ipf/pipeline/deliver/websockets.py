@@ -53,10 +53,10 @@ from ipf.ports import (
     WebsocketClient,
     WebsocketHub,
 )
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.delivery import AuthorizationFilter
 from ipf.security.access import may_hide, may_hold
-from ipf.security.audit_delivery import AuditDelivery
+from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry import metrics
 
 log = Logger()

@@ -15,7 +15,7 @@ from ipf.hl7.charset import decode
 from ipf.hl7.header import scan_header
 from ipf.hl7.segments import split_segments
 from ipf.pipeline.forward.content import Content
-from ipf.ports.forwards import Candidate, Destination
+from ipf.ports.messages.forwards import Candidate, Destination
 
 FIELD = re.compile(r"([A-Z][A-Z0-9]{2})-([1-9]\d?)")
 _REFERENCE = re.compile(r"\{([A-Z][A-Z0-9]{2})-([1-9]\d?)\}")

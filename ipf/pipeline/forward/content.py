@@ -16,7 +16,7 @@ from ipf.hl7.escape import escape
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.v2_names import check_names
-from ipf.ports.forwards import Destination
+from ipf.ports.messages.forwards import Destination
 
 _ANY_MESSAGE = "ADT_A01"  # the check allows the segments of every structure in it
 

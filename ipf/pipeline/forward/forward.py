@@ -20,7 +20,7 @@ from ipf.errors import Problem
 from ipf.hl7.answers import GOOD, AckAnswer
 from ipf.hl7.header import scan_header
 from ipf.pipeline.forward.changes import changed, matches
-from ipf.ports.forwards import Candidate, Destination, Forwarded, ForwardStatus, ForwardStore, NotSent, Pending
+from ipf.ports.messages.forwards import Candidate, Destination, Forwarded, ForwardStatus, ForwardStore, NotSent, Pending
 
 log = Logger()
 

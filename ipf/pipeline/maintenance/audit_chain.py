@@ -14,8 +14,8 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Clock
-from ipf.ports.audit_chain import AuditChainStore, Chain, Head, Link, Waiting
-from ipf.security.audit_chain import SigningKey, next_links
+from ipf.ports.audit.chain import AuditChainStore, Chain, Head, Link, Waiting
+from ipf.security.audit.chain import SigningKey, next_links
 from ipf.telemetry import audit_chain_metrics as metrics
 from ipf.telemetry.logs import event_line
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from ipf.ports import Clock, Json
-from ipf.ports.audit_feed import AuditFeedStore, FedRecord, LogStream, OpenStream, StreamLost
+from ipf.ports.audit.feed import AuditFeedStore, FedRecord, LogStream, OpenStream, StreamLost
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.telemetry import audit_feed_metrics as metrics
 from ipf.telemetry.logs import event_line

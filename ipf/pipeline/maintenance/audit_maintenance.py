@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from ipf.errors import StoreUnreachable
 from ipf.pipeline.maintenance.audit_chain import AuditChain, whole_seconds
 from ipf.ports import Clock
-from ipf.ports.audit import AuditStore
+from ipf.ports.audit.records import AuditStore
 from ipf.telemetry.logs import event_line
 
 log = Logger()

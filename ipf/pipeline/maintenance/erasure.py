@@ -28,7 +28,7 @@ from ipf.pipeline.maintenance.erasure_search import (
     find_resources,
 )
 from ipf.ports import Clock
-from ipf.ports.erasure import (
+from ipf.ports.fhir.erasure import (
     ErasedMessages,
     ErasedResources,
     ErasureReceipt,
@@ -37,8 +37,8 @@ from ipf.ports.erasure import (
     MentioningResource,
     MessageErasure,
 )
-from ipf.security.audit_chain import SigningKey
-from ipf.security.erasure_receipt import begun_receipt, concerns, signed
+from ipf.security.audit.chain import SigningKey
+from ipf.security.audit.erasure_receipt import begun_receipt, concerns, signed
 
 ROUNDS = 10  # searches of one erasure, while messages of the patient arrive
 _MOST_NAMED = 20

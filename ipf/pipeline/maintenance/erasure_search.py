@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ipf.errors import Category, Problem
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.hl7.words import folded, patients_of, read
-from ipf.ports.erasure import ErasureStore, MentioningResource, MessageErasure, StoredMessage
+from ipf.ports.fhir.erasure import ErasureStore, MentioningResource, MessageErasure, StoredMessage
 
 ALL = "*"
 _ALSO = frozenset(("MessageHeader",))  # not in the compartment, made of one message

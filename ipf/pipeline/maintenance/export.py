@@ -20,7 +20,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.pipeline.maintenance.export_order import AHEAD, ExportOrder
 from ipf.ports import FhirStore, Version
-from ipf.ports.exports import ExportJob, ExportPart, Exports
+from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.operations.export import patients_of
 from ipf.rest.write.visibility import visible_now

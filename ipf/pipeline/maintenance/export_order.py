@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ipf.ports import Version
-from ipf.ports.exports import ExportJob, Exports
+from ipf.ports.fhir.exports import ExportJob, Exports
 
 AHEAD = 20_000  # places that are read at once
 _MOST_JOBS = 4  # whose places are kept

@@ -14,7 +14,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from ipf.ports import Clock, Json
-from ipf.ports.statistics import Pruner, RetentionPolicy
+from ipf.ports.messages.statistics import Pruner, RetentionPolicy
 from ipf.telemetry import metrics
 from ipf.telemetry.logs import event_line
 

@@ -20,8 +20,8 @@ from ipf.pipeline.poll.progress import after_page, answered, is_complete, restar
 from ipf.pipeline.poll.replies import MAX_DIAGNOSTICS, Limited, check, source_time, wait_seconds
 from ipf.pipeline.poll.urls import first_page
 from ipf.ports import Clock, Inbox, Outcome, Received, Rejected
-from ipf.ports.feeds import FeedLease, FeedState, FeedStore, Fetch, Reply
-from ipf.ports.sources import FHIR_REST, Feed, PolledSource
+from ipf.ports.messages.feeds import FeedLease, FeedState, FeedStore, Fetch, Reply
+from ipf.ports.messages.sources import FHIR_REST, Feed, PolledSource
 from ipf.ports.threads import RunInThread
 
 log = Logger()

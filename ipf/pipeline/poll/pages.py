@@ -19,7 +19,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.pipeline.poll.urls import next_of, with_parameter
 from ipf.ports import Json
-from ipf.ports.sources import FHIR_REST, FHIR_TYPE, Feed, Paging, PolledSource
+from ipf.ports.messages.sources import FHIR_REST, FHIR_TYPE, Feed, Paging, PolledSource
 
 MAX_KEY_LENGTH = 255
 

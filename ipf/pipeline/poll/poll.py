@@ -18,8 +18,8 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.poll.feed_pass import LEASE_SECONDS, FeedPass, PollParts
 from ipf.pipeline.poll.progress import started
 from ipf.pipeline.poll.replies import Limited
-from ipf.ports.feeds import FeedLease, FeedState, Fetch
-from ipf.ports.sources import Feed, PolledSource
+from ipf.ports.messages.feeds import FeedLease, FeedState, Fetch
+from ipf.ports.messages.sources import Feed, PolledSource
 
 log = Logger()
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from ipf.ports.feeds import FeedState
-from ipf.ports.sources import Feed, Paging
+from ipf.ports.messages.feeds import FeedState
+from ipf.ports.messages.sources import Feed, Paging
 
 MOST_TRIES = 8
 

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.ports import Json
-from ipf.ports.feeds import Reply
+from ipf.ports.messages.feeds import Reply
 
 MAX_DIAGNOSTICS = 300
 _LONGEST_WAIT = 86_400.0

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit, urlunsp
 from zoneinfo import ZoneInfo
 
 from ipf.errors import Category, Problem
-from ipf.ports.feeds import FeedState
-from ipf.ports.sources import Feed, PolledSource
+from ipf.ports.messages.feeds import FeedState
+from ipf.ports.messages.sources import Feed, PolledSource
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDER = re.compile(r"\{\{\s*(lastRun|now)\s*\}\}")

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from ipf.errors import StoreUnreachable
 from ipf.ports import Outcome, Received
-from ipf.ports.inbox import MessageStore
+from ipf.ports.messages.inbox import MessageStore
 
 log = Logger()
 

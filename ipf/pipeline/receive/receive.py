@@ -41,8 +41,8 @@ from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.timeouts import with_timeout
 from ipf.ports import DEFAULT_TENANT, Clock, Outcome, Received, Rejected
-from ipf.ports.inbox import MessageStore
-from ipf.ports.sources import MLLP
+from ipf.ports.messages.inbox import MessageStore
+from ipf.ports.messages.sources import MLLP
 
 log = Logger()
 

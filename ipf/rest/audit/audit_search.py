@@ -18,11 +18,11 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.evaluation.match import Candidate
 from ipf.ports import Version
-from ipf.ports.audit import FHIR, Audit, AuditContext, AuditFilter
-from ipf.ports.predicates import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals
-from ipf.ports.search import Query
-from ipf.security.audit import INTERACTIONS
-from ipf.security.audit_event import audit_event
+from ipf.ports.audit.records import FHIR, Audit, AuditContext, AuditFilter
+from ipf.ports.queries.predicates import AnyOf, Bound, Bounds, DateRange, IdIn, LastUpdated, Test, TextEquals
+from ipf.ports.queries.search import Query
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.rules import INTERACTIONS
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PREFIXES = {"entity": ("e:",), "agent": ("a:",), "patient": ("e:", "a:")}

@@ -17,12 +17,12 @@ from operator import attrgetter
 from ipf.errors import Category, Problem
 from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.ports import FhirStore, FhirTransaction, SearchPage, Version
-from ipf.ports.audit import FHIR, Audit, AuditFilter, AuditStore
-from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.search import Query, Sort
+from ipf.ports.audit.records import FHIR, Audit, AuditFilter, AuditStore
+from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
+from ipf.ports.queries.search import Query, Sort
 from ipf.rest.audit.audit_search import filter_of, passes
-from ipf.security.audit import TYPE
-from ipf.security.audit_event import version_of
+from ipf.security.audit.event import version_of
+from ipf.security.audit.rules import TYPE
 
 MOST_LOOKED_AT = 5000
 _BATCH = 500

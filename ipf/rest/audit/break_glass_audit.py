@@ -8,12 +8,12 @@ Source: https://hl7.org/fhir/R4/auditevent.html (purposeOfEvent); v3-ActReason B
 from __future__ import annotations
 
 from ipf.ports import Answer, Request
-from ipf.ports.audit import ADMIN, FHIR, Audit
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import ADMIN, FHIR, Audit
+from ipf.ports.messages.mapping import Origin
 from ipf.rest.http.break_glass import reason_of
-from ipf.security.audit import BREAK_GLASS, AuditRules, NewIdSuffix, context_of
-from ipf.security.audit_records import Operation, operation_records
-from ipf.security.audit_target import query_of
+from ipf.security.audit.records import Operation, operation_records
+from ipf.security.audit.rules import BREAK_GLASS, AuditRules, NewIdSuffix, context_of
+from ipf.security.audit.target import query_of
 
 
 def break_glass_records(

@@ -16,15 +16,15 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
-from ipf.ports.audit import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, millisecond_of
+from ipf.ports.audit.records import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, millisecond_of
 from ipf.ports.audit_exchange import Exchange, ExchangeSink
 from ipf.ports.threads import LARGE, RunInThread, run_inline
 from ipf.rest.audit.break_glass_audit import break_glass_records
 from ipf.rest.write.transaction_audit import written_versions
 from ipf.rest.write.unit import Submit, Unit, UnitResult
-from ipf.security import audit_records
-from ipf.security.audit import AuditRules, ContextCache, NewIdSuffix, clean, context_of, is_plain, record
-from ipf.security.audit_draft import ConversionDraft, Count, RequestDraft
+from ipf.security.audit import records as audit_records
+from ipf.security.audit.draft import ConversionDraft, Count, RequestDraft
+from ipf.security.audit.rules import AuditRules, ContextCache, NewIdSuffix, clean, context_of, is_plain, record
 
 if TYPE_CHECKING:  # a converter process has no router
     from ipf.rest.http.exchange import Observe
@@ -120,7 +120,7 @@ def _left(request: Request, answer: Answer, ended: int) -> tuple[Answer | None, 
 
 
 def records_of(rules: AuditRules, new_id_suffix: NewIdSuffix, exchanges: Sequence[Exchange]) -> list[Audit]:
-    """The records of these exchanges; `ports.audit.MakeRecords` once the first two arguments are given."""
+    """The records of these exchanges; `ports.audit.records.MakeRecords` once the first two arguments are given."""
     made: list[Audit] = []
     contexts = ContextCache(rules)
     for request, answer, seconds, ended in exchanges:

@@ -20,7 +20,7 @@ from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.http.outcome import success
-from ipf.rest.interactions.search import Scope, queries_of, search_response, self_link
+from ipf.rest.interactions.searches.search import Scope, queries_of, search_response, self_link
 from ipf.rest.write.repository import Repository
 
 TYPE = "DocumentReference"

@@ -18,7 +18,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.search.language.query import for_write, parse_query
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request, Version
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.http.binary import binary_resource
 from ipf.rest.http.formats import Format, is_fhir, sent_format
 from ipf.rest.http.formats import media_type as media_type  # re-exported

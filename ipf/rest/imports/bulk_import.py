@@ -33,7 +33,7 @@ from ipf.rest.write.permission import check_entry
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, Unit, unit_for
 from ipf.security.access import required
-from ipf.security.audit import check_immutable
+from ipf.security.audit.rules import check_immutable
 
 IMPORT = "import"
 _BATCH = 200  # lines in one transaction

@@ -16,7 +16,7 @@ from ipf.fhir.search.language.query import for_write, parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Json, Mapped, Request
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.http.exchange import creates_only, if_match, parameters, refuse_parameters
 from ipf.rest.write.permission import only_reads
 from ipf.rest.write.unit import Entry, Method

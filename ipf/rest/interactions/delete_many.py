@@ -20,7 +20,7 @@ from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request, Version
 from ipf.ports.jobs import Job
-from ipf.ports.search import Query, Sort
+from ipf.ports.queries.search import Query, Sort
 from ipf.rest.http.exchange import applied, condition, preference
 from ipf.rest.http.outcome import success
 from ipf.rest.jobs.jobs import Step, advanced, finished, job_state, response_bundle, start_job, wants_async

@@ -41,7 +41,7 @@ from ipf.rest.write.large_bundle import (
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
-from ipf.security.audit import check_immutable
+from ipf.security.audit.rules import check_immutable
 
 T = TypeVar("T")
 Perform = Callable[[Request, Repository], Awaitable[Answer]]

@@ -21,7 +21,7 @@ from ipf.rest.http.outcome import refuse
 from ipf.rest.jobs.jobs import Kind, Step, finished, jobs_of, request_of, response_bundle
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
-from ipf.security.audit_draft import NewDraft
+from ipf.security.audit.draft import NewDraft
 
 log = Logger()
 

@@ -16,9 +16,10 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.parameters.compartments import compartments, membership
 from ipf.ports import Answer, Request
-from ipf.ports.predicates import Test
+from ipf.ports.queries.predicates import Test
 from ipf.rest.http.exchange import applied, preference, selection
-from ipf.rest.interactions.search import (
+from ipf.rest.interactions.searches.include import Included, references
+from ipf.rest.interactions.searches.search import (
     CURSOR,
     Scope,
     cursor_of,
@@ -29,8 +30,7 @@ from ipf.rest.interactions.search import (
     types_found,
     types_of,
 )
-from ipf.rest.interactions.search_include import Included, references
-from ipf.rest.interactions.search_types import search_types
+from ipf.rest.interactions.searches.types import search_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import readable_now
 

@@ -21,7 +21,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.ports import OPEN, Answer, Json, Request, Version
-from ipf.ports.exports import ExportJob, Exports
+from ipf.ports.fhir.exports import ExportJob, Exports
 from ipf.rest.http.exchange import applied, preference, resource_body, selection
 from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository

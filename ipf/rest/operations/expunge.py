@@ -18,12 +18,12 @@ from twisted.logger import Logger
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Clock, Json, Request, Version
-from ipf.ports.audit import Audit, millisecond_of
-from ipf.ports.expunge import ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
+from ipf.ports.audit.records import Audit, millisecond_of
+from ipf.ports.fhir.expunge import ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.write.repository import Repository
 from ipf.security.access import Unauthorized, does_all
-from ipf.security.audit import check_immutable
+from ipf.security.audit.rules import check_immutable
 
 log = Logger()
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.ports import SYSTEM, Event, FhirStore, Lease, Matcher, Version
-from ipf.ports.topics import Topic
-from ipf.rest.interactions.search_include import Included
+from ipf.ports.queries.topics import Topic
+from ipf.rest.interactions.searches.include import Included
 from ipf.rest.write.permission import visible
 from ipf.subscriptions.guide import topic_url
 from ipf.subscriptions.terms import terms_of

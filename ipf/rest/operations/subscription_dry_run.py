@@ -20,9 +20,9 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Change, Json, Request, Version
-from ipf.ports.history import HistoryCursor
-from ipf.ports.history_filter import HistoryFilter
-from ipf.ports.index import EMPTY
+from ipf.ports.fhir.history import HistoryCursor
+from ipf.ports.queries.history_filter import HistoryFilter
+from ipf.ports.queries.index import EMPTY
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.subscription_operations import only_subscriptions
 from ipf.rest.write.incoming import check_incoming

@@ -14,7 +14,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import SYSTEM, Caller, Clock, FhirStore, Json, Matcher, Request, Version
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, UnitResult, single
-from ipf.security.audit_draft import NewDraft
+from ipf.security.audit.draft import NewDraft
 from ipf.subscriptions.status import ACTIVE, REQUESTED, STATUSES
 from ipf.subscriptions.topic_failures import failing_topic
 

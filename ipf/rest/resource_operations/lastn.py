@@ -14,11 +14,11 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.lastn import OBSERVATION
 from ipf.fhir.model.bundle import searchset
 from ipf.ports import Answer, Request
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.http.exchange import applied
-from ipf.rest.interactions.search import CURSOR, Scope, is_strict, queries_of, self_link, warnings_of
-from ipf.rest.interactions.search_include import Included
+from ipf.rest.interactions.searches.include import Included
+from ipf.rest.interactions.searches.search import CURSOR, Scope, is_strict, queries_of, self_link, warnings_of
 from ipf.rest.write.repository import Repository
 
 MAX = "max"

@@ -19,15 +19,15 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.predicate import tests_equal
 from ipf.ports import Answer, Json, Request
-from ipf.ports.search import Query, Term
+from ipf.ports.queries.search import Query, Term
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.interactions.patch import admitted
 from ipf.rest.interactions.read import read
-from ipf.rest.interactions.search import types_found
+from ipf.rest.interactions.searches.search import types_found
 from ipf.rest.write.permission import limited
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, Method, unit_for
-from ipf.security.audit import check_immutable
+from ipf.security.audit.rules import check_immutable
 
 _CODES = {"profile": "_profile", "tag": "_tag", "security": "_security"}
 _MOST_VALUES = 1000  # that are shown

@@ -14,7 +14,7 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology.implicit import SNOMED
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import ImportedSystem
+from ipf.ports.fhir.terminology import ImportedSystem
 from ipf.rest.terminology.value_sets.expand import PARAMETERS
 from ipf.rest.write.repository import Repository
 

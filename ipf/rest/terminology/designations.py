@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ipf.fhir.terminology import Terminology
 from ipf.ports import Json
-from ipf.ports.terminology import CodeSystems, Designation, ImportedSystem
+from ipf.ports.fhir.terminology import CodeSystems, Designation, ImportedSystem
 
 Designations = dict[tuple[str, str], list[Json]]
 """(system, code) -> FHIR designations"""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipf.errors import Category, Problem
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.rules import parts, rewritten
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     Above,
     Among,
     CodeSystems,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipf.errors import Category, Problem
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
-from ipf.ports.terminology import Above, Below, ImportedSystem, Rule
+from ipf.ports.fhir.terminology import Above, Below, ImportedSystem, Rule
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.terminology.grounding import grounded
 from ipf.rest.terminology.value_sets.chosen import enumerable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Json, Version
-from ipf.ports.index import Entries
+from ipf.ports.queries.index import Entries
 from ipf.rest.write.snapshot import State
 from ipf.rest.write.unit import Entry, Method
 from ipf.security.access import granted, granted_or_refused, insufficient, passes, permit, required

@@ -30,8 +30,8 @@ from ipf.ports import (
     ReindexRequest,
     Writes,
 )
-from ipf.ports.audit import Audit, millisecond_of
-from ipf.ports.search import Query
+from ipf.ports.audit.records import Audit, millisecond_of
+from ipf.ports.queries.search import Query
 from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.large_bundle import clear_gradually
 from ipf.rest.write.plan import Plan, make_plan

@@ -28,8 +28,8 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codings import Coded, coded_in
 from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
-from ipf.ports.search import Query
-from ipf.ports.terminology import CodeSystems, Facts, ImportedSystem
+from ipf.ports.fhir.terminology import CodeSystems, Facts, ImportedSystem
+from ipf.ports.queries.search import Query
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.exchange import sent_resource
 

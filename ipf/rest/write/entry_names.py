@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ipf.ports.entries import Entry, Link
+from ipf.ports.queries.entries import Entry, Link
 from ipf.rest.write.second_look import Key
 from ipf.rest.write.unit import EntryResult
 

@@ -19,7 +19,6 @@ from ipf.fhir.model.identifier import identifiers_of, key_of, keys_in_use
 from ipf.fhir.model.json import loads
 from ipf.mapping.bundle.identity import DERIVED
 from ipf.ports import Json
-from ipf.ports.entries import Entry
 from ipf.ports.identity import (
     ConflictKind,
     Identity,
@@ -30,6 +29,7 @@ from ipf.ports.identity import (
     Role,
     Service,
 )
+from ipf.ports.queries.entries import Entry
 from ipf.rest.identity.decisions import (
     EXACT,
     WITHOUT_SUBJECT,

@@ -20,7 +20,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import local_reference
 from ipf.ports import FhirStore, Json, Version
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.integrity import Referrers
 from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.write.permission import limited, reachable, visible
 from ipf.rest.write.unit import Entry, Method, Unit

@@ -15,8 +15,8 @@ from dataclasses import replace
 from ipf.fhir.search.predicate import rewritten, within
 from ipf.fhir.search.values.parameter import any_of
 from ipf.ports import Answer, Caller, Request, Version
-from ipf.ports.predicates import Has, Linked, ListMember, Test
-from ipf.ports.search import Query, Term
+from ipf.ports.queries.predicates import Has, Linked, ListMember, Test
+from ipf.ports.queries.search import Query, Term
 from ipf.rest.write.unit import Entry, Method
 from ipf.security.access import (
     Unauthorized,

@@ -17,7 +17,7 @@ from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references, has_url, make_relative, with_relative_references

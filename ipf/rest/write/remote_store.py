@@ -22,7 +22,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.bundle.transaction import entry_as_json
 from ipf.ports import Clock, Json, WrittenVersion
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult
 
 Post = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]

@@ -30,12 +30,12 @@ from ipf.ports import (
     Request,
     Terminology,
 )
-from ipf.ports.exports import Exports
-from ipf.ports.expunge import ExpungeStore
-from ipf.ports.history import Histories
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.exports import Exports
+from ipf.ports.fhir.expunge import ExpungeStore
+from ipf.ports.fhir.history import Histories
+from ipf.ports.fhir.integrity import Referrers
+from ipf.ports.fhir.terminology import ClosureTables
 from ipf.ports.jobs import Jobs
-from ipf.ports.terminology import ClosureTables
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh

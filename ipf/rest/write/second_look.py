@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""

@@ -15,8 +15,8 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.search.predicate import query_needs_resource
 from ipf.ports import MATCH_LIMIT, Json, Matcher, Version
-from ipf.ports.index import EMPTY, Entries, TextEntry
-from ipf.ports.search import Query
+from ipf.ports.queries.index import EMPTY, Entries, TextEntry
+from ipf.ports.queries.search import Query
 from ipf.rest.write.prefetch import ConditionKey, Prefetch
 from ipf.rest.write.second_look import Key
 from ipf.rest.write.stamp import is_equal_content, stamp

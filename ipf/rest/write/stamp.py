@@ -13,7 +13,7 @@ from typing import Any
 from ipf.fhir.model.bundle import instant
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json
-from ipf.security.audit import CLIENT, ORIGIN_SYSTEM, TYPE
+from ipf.security.audit.rules import CLIENT, ORIGIN_SYSTEM, TYPE
 
 _MARKS = ("versionId", "lastUpdated")
 _instant = lru_cache(maxsize=64)(instant)  # one time serves a whole database transaction

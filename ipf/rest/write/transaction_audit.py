@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from ipf.fhir.model.json import dumps
 from ipf.ports import Change, Version
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.audit_draft import AuditDraft
 from ipf.rest.write.plan import Plan
 from ipf.rest.write.prefetch import PreparedUnit

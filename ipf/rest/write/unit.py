@@ -18,8 +18,8 @@ from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
 from ipf.ports.audit_draft import AuditDraft
-from ipf.ports.entries import Entry, Link, Method
-from ipf.ports.mapping import Origin
+from ipf.ports.messages.mapping import Origin
+from ipf.ports.queries.entries import Entry, Link, Method
 
 __all__ = [
     "EPOCH_TYPES", "Entry", "EntryResult", "Method", "Outcome", "Submit", "Unit", "UnitResult", "single", "unit_for",

@@ -21,8 +21,8 @@ from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
-from ipf.ports.index import EMPTY
-from ipf.ports.search import Query
+from ipf.ports.queries.index import EMPTY
+from ipf.ports.queries.search import Query
 from ipf.rest.identity.retained import may_lack, retained, with_subject
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names

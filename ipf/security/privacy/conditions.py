@@ -15,7 +15,7 @@ from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.fhir.search.predicate import rewritten
 from ipf.fhir.search.values.parameter import any_of
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     NOTHING,
     AllOf,
     ContextOutside,

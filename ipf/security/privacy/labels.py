@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ipf.fhir.index.entries import token_value
 from ipf.ports import Caller
-from ipf.ports.predicates import NOTHING, AllOf, ContextOutside, ManyValues, Not, Test, TextEquals
+from ipf.ports.queries.predicates import NOTHING, AllOf, ContextOutside, ManyValues, Not, Test, TextEquals
 
 CONFIDENTIALITY = "http://terminology.hl7.org/CodeSystem/v3-Confidentiality"
 ACT_CODE = "http://terminology.hl7.org/CodeSystem/v3-ActCode"

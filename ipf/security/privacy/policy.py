@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ipf.ports import DEFAULT_TENANT, Caller, Json
-from ipf.ports.predicates import NOTHING, AllOf, Test
+from ipf.ports.queries.predicates import NOTHING, AllOf, Test
 from ipf.security.privacy.conditions import Condition, Patients, both, either, negated, of_patients, selected
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.register import ConsentRegister, Group

@@ -20,7 +20,7 @@ from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from ipf.ports import Caller, Clock, Json
-from ipf.ports.consents import ConsentSource, StoredConsent
+from ipf.ports.fhir.consents import ConsentSource, StoredConsent
 from ipf.security.privacy.conditions import Patients
 from ipf.security.privacy.consent import Denial, Selection, denials_of, names_no_patient
 from ipf.security.privacy.viewpoint import denies, permits

@@ -17,7 +17,7 @@ from itertools import groupby
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.ports.audit import Audit, AuditFilter, AuditStore
+from ipf.ports.audit.records import Audit, AuditFilter, AuditStore
 from ipf.store.audit.packed_blocks import unpacked
 from ipf.store.audit.rows import COLUMNS, after_id, audit_of, conditions, is_selective, months_of
 from ipf.store.postgres.audit_calls import insert

@@ -1,4 +1,4 @@
-"""The hash chains of the audit trail on PostgreSQL: `ports.audit_chain.AuditChainStore`.
+"""The hash chains of the audit trail on PostgreSQL: `ports.audit.chain.AuditChainStore`.
 
 Writers leave each record in `audit_unchained`, in their own transactions, which end in any order.  One process at a
 time, the holder of an advisory lock, moves committed ones to `audit_chain`, in one transaction for each batch: after a
@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit_chain import (
+from ipf.ports.audit.chain import (
     COLUMNS,
     AuditChainStore,
     ChainFilter,
@@ -138,7 +138,7 @@ WHERE {passing}"""
 
 
 class PostgresAuditChain:
-    """`ports.audit_chain.AuditChainStore`."""
+    """`ports.audit.chain.AuditChainStore`."""
 
     def __init__(self, database: Database) -> None:
         self._all = database.all_tenants

@@ -1,4 +1,4 @@
-"""The feed of the audit trail on PostgreSQL: `ports.audit_feed.AuditFeedStore`.
+"""The feed of the audit trail on PostgreSQL: `ports.audit.feed.AuditFeedStore`.
 
 It follows `audit_chain` (`chain.py`), whose positions have no gaps, so that a reader with a position misses none.  Each
 call is a transaction of its own and survives a crash.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipf.ports.audit_feed import AuditFeedStore, FedRecord
+from ipf.ports.audit.feed import AuditFeedStore, FedRecord
 from ipf.store.audit.rows import COLUMNS, audit_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import literal
@@ -37,7 +37,7 @@ WHERE name = 'syslog' AND held_by = {worker} AND held_until > now() RETURNING 1"
 
 
 class PostgresAuditFeed:
-    """`ports.audit_feed.AuditFeedStore`."""
+    """`ports.audit.feed.AuditFeedStore`."""
 
     def __init__(self, database: Database) -> None:
         self._all_tenants = database.all_tenants

@@ -1,8 +1,8 @@
 """Reads audit records of earlier releases, which packed up to 256 records into one row of `audit_blocks`.
 
-`kinds` are JSON lists, the fields of `ports.audit.AuditContext` without tenant and surface.  `body` is a JSON list of
-columns, compressed with zlib unless it begins with `[`: indexes into `kinds`, times (milliseconds; all but the first
-as differences from it), id suffixes, durations, correlation ids, targets, entities, patients, origins.
+`kinds` are JSON lists, the fields of `ports.audit.records.AuditContext` without tenant and surface.  `body` is a JSON
+list of columns, compressed with zlib unless it begins with `[`: indexes into `kinds`, times (milliseconds; all but
+the first as differences from it), id suffixes, durations, correlation ids, targets, entities, patients, origins.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, AuditContext
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import Audit, AuditContext
+from ipf.ports.messages.mapping import Origin
 
 
 def unpacked(tenant: str, surface: str, kinds: Iterable[str], body: bytes) -> list[Audit]:

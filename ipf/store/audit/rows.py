@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, AuditContext, AuditFilter, datetime_of, millisecond_of
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import Audit, AuditContext, AuditFilter, datetime_of, millisecond_of
+from ipf.ports.messages.mapping import Origin
 from ipf.store.postgres.driver import Row
 from ipf.store.postgres.quoting import Value, literal
 

@@ -14,7 +14,7 @@ from ipf.errors import StoreUnreachable
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.redaction import redact_body
 from ipf.ports import Attempt, Event, Lease
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.store.postgres.audit_calls import note, refuse
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.lookup import CURRENT_VERSION

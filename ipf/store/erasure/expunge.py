@@ -1,4 +1,4 @@
-"""`ports.expunge.ExpungeStore` on PostgreSQL.
+"""`ports.fhir.expunge.ExpungeStore` on PostgreSQL.
 
 A step reads a range of rids and removes the versions it finds in one transaction.  It locks their resources, so that a
 deleted one is not created again meanwhile; a writer that waited reads again.  After a crash, a repetition finds what is
@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ipf.ports.audit import Audit
-from ipf.ports.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
-from ipf.ports.resources import Version
+from ipf.ports.audit.records import Audit
+from ipf.ports.fhir.expunge import DEFINITION_TYPES, ExpungeCursor, ExpungeRequest, ExpungeStep, ExpungeStore, Record
+from ipf.ports.fhir.resources import Version
 from ipf.store.erasure.search import NEXT, RANGE, mentions, partition_of, texts
 from ipf.store.postgres.audit_calls import note, refusal
 from ipf.store.postgres.database import Database, Session
@@ -82,7 +82,7 @@ Key = tuple[int, int]
 
 
 class PostgresExpungeStore:
-    """`ports.expunge.ExpungeStore` on a Database of the FHIR store.
+    """`ports.fhir.expunge.ExpungeStore` on a Database of the FHIR store.
 
     `base_url`: of this server.  `holds`: patients under a legal hold, as Patient/1 (in every tenant) or
     tenant:Patient/1.  Theirs is each resource of which some version refers to one.

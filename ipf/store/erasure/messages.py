@@ -1,4 +1,4 @@
-"""`ports.erasure.MessageErasure` on PostgreSQL (the inbox database).
+"""`ports.fhir.erasure.MessageErasure` on PostgreSQL (the inbox database).
 
 The search reads all payloads in ranges of ids: the word index lags behind and omits long texts.  The trigger of
 `message_bodies` removes the words of a removed message.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.erased_references import ErasedReferences
-from ipf.ports.erasure import ErasedMessages, MessageErasure, StoredMessage, StoredReject
+from ipf.ports.fhir.erasure import ErasedMessages, MessageErasure, StoredMessage, StoredReject
 from ipf.store.erasure.search import mentions, texts
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.quoting import array, bigints, literal
@@ -43,7 +43,7 @@ _ERRORS = """SELECT id, last_error FROM message_states WHERE tenant = {tenant} A
 
 
 class PostgresMessageErasure:
-    """`ports.erasure.MessageErasure`.  `base_url`: of this server; a URL below it is a reference."""
+    """`ports.fhir.erasure.MessageErasure`.  `base_url`: of this server; a URL below it is a reference."""
 
     def __init__(self, database: Database, base_url: str) -> None:
         self._database = database

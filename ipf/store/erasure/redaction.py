@@ -11,11 +11,11 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.erased_references import ErasedReferences
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Change, Json, Version, Writes
-from ipf.ports.erasure import ErasedResources
+from ipf.ports.fhir.erasure import ErasedResources
 from ipf.store.postgres.database import Row, Session
 from ipf.store.postgres.quoting import literal
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.writes import index_calls, written_parameters, written_units
+from ipf.store.resources.writing.statements import index_calls, written_parameters, written_units
 
 _VERSIONS = """
 SELECT r.resource_type, r.id, v.last_updated, v.body, r.version_id = v.version_id AND NOT r.deleted, v.version_id

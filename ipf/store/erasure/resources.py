@@ -1,4 +1,4 @@
-"""`ports.erasure.ErasureStore` on PostgreSQL: counts, the removal, and the receipts; `search.py` finds the resources.
+"""`ports.fhir.erasure.ErasureStore` on PostgreSQL: counts, the removal, and the receipts; `search.py` finds resources.
 
 The removal is one transaction that keeps writers out: versions written since the search began are looked at again.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.ports.erasure import ErasedResources, ErasureReceipt, ErasureStore, FhirCounts
+from ipf.ports.fhir.erasure import ErasedResources, ErasureReceipt, ErasureStore, FhirCounts
 from ipf.store.erasure import removal
 from ipf.store.erasure.redaction import redact
 from ipf.store.erasure.search import ErasureSearch, mentions, partition_of, texts
@@ -29,7 +29,7 @@ _FROM = "FROM erasures e JOIN partitions p ON p.id = e.partition_id"
 
 
 class PostgresErasureStore(ErasureSearch):
-    """`ports.erasure.ErasureStore` on a Database of the FHIR store.  `base_url`: of this server."""
+    """`ports.fhir.erasure.ErasureStore` on a Database of the FHIR store.  `base_url`: of this server."""
 
     def __init__(self, database: Database, base_url: str) -> None:
         super().__init__(database, base_url)

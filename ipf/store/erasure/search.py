@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ipf.fhir.model.json import loads
-from ipf.ports.erasure import MentioningResource, WrittenTogether
+from ipf.ports.fhir.erasure import MentioningResource, WrittenTogether
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import array, bigints, joined, literal
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ipf.errors import Category, Problem
 from ipf.ports import MessageRow, Status, WrongState
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, literal
 

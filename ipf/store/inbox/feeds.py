@@ -1,4 +1,4 @@
-"""The states of polled feeds, beside the inbox: `ports.feeds.FeedStore` on PostgreSQL.
+"""The states of polled feeds, beside the inbox: `ports.messages.feeds.FeedStore` on PostgreSQL.
 
 Rows of a page and the state after it are one transaction.  A lease has a fencing token, so a process that lost its
 lease changes no state; rows that it stored are recognised when they come again.
@@ -11,7 +11,7 @@ from datetime import datetime
 
 from ipf.errors import Category, Problem
 from ipf.ports import Outcome, Received
-from ipf.ports.feeds import FeedLease, FeedRow, FeedState, FeedStore
+from ipf.ports.messages.feeds import FeedLease, FeedRow, FeedState, FeedStore
 from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal

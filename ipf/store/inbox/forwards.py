@@ -1,4 +1,4 @@
-"""The ledger of forwarded messages on PostgreSQL: `ports.forwards.ForwardStore`.
+"""The ledger of forwarded messages on PostgreSQL: `ports.messages.forwards.ForwardStore`.
 
 A destination is filled in order of ids up to the horizon (`horizon.py`), so that it gets every message once, however
 long it was away.  One process has the lease of a destination; its fencing token guards every change.  A row is removed
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from ipf.errors import Category, Problem
-from ipf.ports.forwards import (
+from ipf.ports.messages.forwards import (
     Candidate,
     DestinationRow,
     Forwarded,

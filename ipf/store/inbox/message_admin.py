@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ErrorGroup, Job, MessageAdmin, NewJob, RejectRow, Selection, Transformed
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.inbox import jobs_sql
 from ipf.store.inbox.admin import is_of
 from ipf.store.inbox.pages import where

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import orjson
 
 from ipf.ports import Json
-from ipf.ports.statistics import Pruner, RetentionState
+from ipf.ports.messages.statistics import Pruner, RetentionState
 from ipf.store.inbox.legal_holds import HeldRows, held_rows
 from ipf.store.inbox.message_partitions import (
     LAST_ID,

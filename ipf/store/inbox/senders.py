@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ipf.ports.statistics import LEARNT_DAYS, MINUTES, Sender, SendersNow
+from ipf.ports.messages.statistics import LEARNT_DAYS, MINUTES, Sender, SendersNow
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import literal
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ipf.ports import MessageRow, Status
-from ipf.ports.statistics import (
+from ipf.ports.messages.statistics import (
     MessageStatistics,
     SendersNow,
     Trace,

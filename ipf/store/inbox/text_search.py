@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ipf.errors import Category, Problem
 from ipf.hl7.words import FIELD, PATIENT, SYSTEM, TENANT, TYPE, contains_words, patients_of, query_words
 from ipf.ports import MessageFilter
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.inbox.text_index import field_lexeme, indexed_to, patient_lexeme
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import bigints, literal

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from ipf.errors import Category, Problem
-from ipf.ports.unread_fields import MOST_PATHS, OTHER_PATHS, UnreadCount, UnreadFields, UnreadFilter, UnreadRow
+from ipf.ports.messages.unread_fields import MOST_PATHS, OTHER_PATHS, UnreadCount, UnreadFields, UnreadFilter, UnreadRow
 from ipf.store.inbox.admin import is_of
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import Statement, joined, literal, printable

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from ipf.ports.audit import Audit, AuditContext, agent_keys, unversioned
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import Audit, AuditContext, agent_keys, unversioned
+from ipf.ports.messages.mapping import Origin
 from ipf.store.postgres.connection import REFUSED
 from ipf.store.postgres.quoting import literal
 

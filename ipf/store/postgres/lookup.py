@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 from ipf.ports import MATCH_LIMIT, Lookup, LookupResult, Version
-from ipf.ports.predicates import TextEquals
-from ipf.ports.search import Query
+from ipf.ports.queries.predicates import TextEquals
+from ipf.ports.queries.search import Query
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.quoting import Statement, array, joined
 from ipf.store.postgres.symbols import Parameter, SymbolTable

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ipf.ports.exports import ExportJob, ExportPart, Exports
-from ipf.ports.resources import Version
+from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
+from ipf.ports.fhir.resources import Version
 from ipf.store.postgres.callers import read_caller, written_caller
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version

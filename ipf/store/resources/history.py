@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ipf.ports.history import Histories, HistoryCursor
-from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
-from ipf.ports.resources import FhirTransaction, Version
+from ipf.ports.fhir.history import Histories, HistoryCursor
+from ipf.ports.fhir.resources import FhirTransaction, Version
+from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.store.postgres.lookup import VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement
 from ipf.store.postgres.session_reads import Readable, view_of

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
 from ipf.ports.identity import AnswerKind, IdentityAnswer, IdentityAnswers
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, array, joined
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.search_texts import Many
+from ipf.store.resources.searches.texts import Many
 
 _COLUMNS = "a.resource_type, a.key, a.resource_id, a.kind, a.answered_by, a.reason, p.name, a.id, a.answered_at"
 

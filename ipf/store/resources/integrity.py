@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipf.ports import Version
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.integrity import Referrers
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.lookup import CURRENT_VERSION, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement

@@ -1,7 +1,8 @@
 """`ports.Jobs` on PostgreSQL.
 
 The progress of a job is written under the token of its lease.  What a part of it wrote is a row of `job_results`, which
-the transaction of the part inserts (`writes.py`): after a crash the next worker passes over the parts that have one.
+the transaction of the part inserts (`writing/statements.py`): after a crash the next worker passes over the parts
+that have one.
 """
 
 from __future__ import annotations

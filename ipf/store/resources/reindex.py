@@ -17,13 +17,13 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.ports import Change, ReindexJob, ReindexQueue, Version, Writes
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.lookup import SHARE_SUBSCRIPTIONS, VERSION_COLUMNS, version
 from ipf.store.postgres.quoting import Statement, joined, printable, script
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.writes import index_calls, written_parameters, written_units
+from ipf.store.resources.writing.statements import index_calls, written_parameters, written_units
 
 _COLUMNS = """id, reason, resource_types, status, done_count,
     (SELECT count(*) FROM resources r WHERE r.resource_type = ANY(string_to_array(j.resource_types, ','))

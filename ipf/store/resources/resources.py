@@ -28,9 +28,9 @@ from ipf.ports import (
     Version,
     Writes,
 )
-from ipf.ports.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.identity import IdentityAnswer
-from ipf.ports.search import Query
+from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
+from ipf.ports.queries.search import Query
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
 from ipf.store.postgres import lookup, symbols
 from ipf.store.postgres.audit_calls import refusal
@@ -55,20 +55,23 @@ from ipf.store.postgres.lookup import (
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.session_reads import Readable, SessionReads, view_of
 from ipf.store.postgres.symbols import SymbolTable, UnknownParameter
-from ipf.store.resources import consents, exports, grants, history, integrity, jobs, reindex, search_run, writes
+from ipf.store.resources import exports, history, integrity, jobs, reindex
 from ipf.store.resources import identity as identity_answers
-from ipf.store.resources.changes import CHANGES, changes_in
-from ipf.store.resources.lastn import Lastn
-from ipf.store.resources.search_run import Search
-from ipf.store.resources.search_texts import Many
-from ipf.store.resources.tenants import TenantTransaction
-from ipf.store.resources.writes import (
+from ipf.store.resources.searches import run as search_run
+from ipf.store.resources.searches.lastn import Lastn
+from ipf.store.resources.searches.run import Search
+from ipf.store.resources.searches.texts import Many
+from ipf.store.resources.writing import consents, grants
+from ipf.store.resources.writing import statements as writes
+from ipf.store.resources.writing.changes import CHANGES, changes_in
+from ipf.store.resources.writing.statements import (
     commit_calls,
     required_symbols,
     tenants_of,
     written_parameters,
     written_units,
 )
+from ipf.store.resources.writing.tenants import TenantTransaction
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
 

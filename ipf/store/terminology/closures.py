@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ipf.ports.terminology import ClosureTables
+from ipf.ports.fhir.terminology import ClosureTables
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import joined, literal
 from ipf.store.postgres.session import Session

@@ -19,7 +19,7 @@ import psycopg2
 from psycopg2 import errors, sql
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.ports.terminology_import import NewSystem, Progress
+from ipf.ports.fhir.terminology_import import NewSystem, Progress
 from ipf.store.terminology import rows
 
 LOCK = 4_919_038  # any number that nobody else uses

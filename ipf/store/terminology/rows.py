@@ -11,7 +11,7 @@ from itertools import islice
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.words import words
-from ipf.ports.terminology_import import NewConcept, NewSystem
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
 from ipf.store.terminology.closure import Cycle, ancestors
 
 _BATCH = 2000  # rows of one read

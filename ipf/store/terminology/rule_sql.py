@@ -1,4 +1,4 @@
-"""A rule of `ports/terminology.py` in, an SQL condition on a row of `code_system_concepts` under the alias `c` out.
+"""A rule of `ports/fhir/terminology.py` in, an SQL condition on a row `c` of `code_system_concepts` out.
 
 The tables are the partitions of the system, by name: a condition on `system_id` would have PostgreSQL read the rows of
 what their indexes list.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipf.errors import Category, Problem
-from ipf.ports.terminology import (
+from ipf.ports.fhir.terminology import (
     Above,
     Among,
     AnyRule,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ipf.ports.terminology import EveryRule, ImportedSystem, Rule
+from ipf.ports.fhir.terminology import EveryRule, ImportedSystem, Rule
 from ipf.store.postgres.prepared import DynamicStatement, Parameters
 from ipf.store.terminology.rule_sql import RuleSql, conjuncts
 

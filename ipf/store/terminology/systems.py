@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
-from ipf.ports.terminology import ALL, CodeSystems, Designation, Facts, ImportedSystem, Listed, Rule
+from ipf.ports.fhir.terminology import ALL, CodeSystems, Designation, Facts, ImportedSystem, Listed, Rule
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.prepared import DynamicStatement, Parameters
 from ipf.store.postgres.quoting import Statement, joined

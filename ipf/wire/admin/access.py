@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from ipf.errors import Category, Problem
 from ipf.ports import Request
 from ipf.ports.caller import Caller
-from ipf.security.audit import LONGEST_NAME, clean
+from ipf.security.audit.rules import LONGEST_NAME, clean
 from ipf.wire.http.origin import is_loopback
 
 OPEN_PATHS = frozenset({("admin", "observe", "openapi.json"), ("admin", "openapi.json")})

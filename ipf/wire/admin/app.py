@@ -16,11 +16,13 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
 from ipf.ports import Inbox, MappingAdmin, Notifier, UnmappedCodes
-from ipf.wire.admin import mapping, messages, unmapped
+from ipf.wire.admin import messages
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.inbox import unmapped
 from ipf.wire.admin.klein_app import AuditHook, Routes, Run, application
-from ipf.wire.admin.subscriptions import SubscriptionAdmin
-from ipf.wire.admin.subscriptions import routes as subscription_routes
+from ipf.wire.admin.mapping import maps as mapping
+from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin
+from ipf.wire.admin.systems.subscriptions import routes as subscription_routes
 
 
 def resource(

@@ -11,9 +11,9 @@ from twisted.web.iweb import IRequest
 
 from ipf.config.settings import Settings
 from ipf.ports import Answer, EffectsStore, Inbox, MessageAdmin, ReplayPreview, Request, UnmappedCodes
-from ipf.wire.admin import effects, jobs, rejects
+from ipf.wire.admin.inbox import effects, jobs, rejects
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.openapi import document
+from ipf.wire.admin.schemas.document import document
 from ipf.wire.http.serving import JSON
 
 

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from ipf.hl7.answers import AckAnswer, answers_of
 from ipf.hl7.framing import Framer, frame
-from ipf.ports.forwards import Destination, NotSent
+from ipf.ports.messages.forwards import Destination, NotSent
 from ipf.wire.client.client_tls import client_tls
 from ipf.wire.client.failures import describe
 from ipf.wire.client.http_client import within

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.ports.feeds import Reply
-from ipf.ports.sources import FHIR_REST, AuthKind, PolledSource, SourceAuth
+from ipf.ports.messages.feeds import Reply
+from ipf.ports.messages.sources import FHIR_REST, AuthKind, PolledSource, SourceAuth
 from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.client.tokens import Credentials, Grant, SignedCredentials
 
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$\{(.*?)\}")
 
 
 class SourceClient:
-    """`ports.feeds.Fetch` of one source.  Problem UPSTREAM: an environment variable is not set."""
+    """`ports.messages.feeds.Fetch` of one source.  Problem UPSTREAM: an environment variable is not set."""
 
     def __init__(self, source: PolledSource, environ: Mapping[str, str], reactor: Any) -> None:
         self._headers = _headers(source, environ)

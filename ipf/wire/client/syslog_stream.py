@@ -1,4 +1,4 @@
-"""A TLS connection to a syslog server: `ports.audit_feed.LogStream`.
+"""A TLS connection to a syslog server: `ports.audit.feed.LogStream`.
 
 TLS is 1.2 or later; the certificate of the server must be for its host name.  Nothing answers a frame.  `close` waits
 until the server's system has taken all bytes, sends the close_notify of TLS and waits until the server has ended its
@@ -29,7 +29,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ipf.ports.audit_feed import LogStream, StreamLost
+from ipf.ports.audit.feed import LogStream, StreamLost
 from ipf.wire.client.client_tls import client_tls
 from ipf.wire.client.failures import TimeLimitExceeded, describe
 from ipf.wire.client.http_client import within

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ipf.ports.sources import FHIR_REST, MLLP, NATIVE_API
-from ipf.ports.statistics import Sender
+from ipf.ports.messages.sources import FHIR_REST, MLLP, NATIVE_API
+from ipf.ports.messages.statistics import Sender
 from ipf.wire.admin.messages import timestamp
 
 LEARNT_HOURS = 24

@@ -21,10 +21,17 @@ import orjson
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, Clock, MessageRow, Request, Status, map_and_version
 from ipf.ports.identity import ConflictRow
-from ipf.ports.statistics import MINUTES, MessageStatistics, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.messages.statistics import (
+    MINUTES,
+    MessageStatistics,
+    TracedDelivery,
+    TracedEvent,
+    TracedMessage,
+    TracedResource,
+)
 from ipf.wire.admin.actuator import Health
-from ipf.wire.admin.identity_items import what_to_do
 from ipf.wire.admin.messages import parameters_of, timestamp
+from ipf.wire.admin.patients.items import what_to_do
 from ipf.wire.http.serving import JSON
 from ipf.wire.observe import interfaces
 

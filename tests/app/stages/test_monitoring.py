@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.app.runtime.process import now
 from ipf.app.stages.monitoring import DutyCycle, silent_senders
-from ipf.ports.statistics import Sender, SendersNow
+from ipf.ports.messages.statistics import Sender, SendersNow
 
 
 class DutyCycleTests(TestCase):

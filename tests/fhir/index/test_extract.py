@@ -18,7 +18,7 @@ from ipf.fhir.index.values import indexer_for
 from ipf.fhir.model import json
 from ipf.fhir.model.dates import FOREVER, date_range
 from ipf.fhir.model.definitions import definitions
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from tests.fhir.examples import examples
 from tests.reference import needs_reference
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.fhir.releases import READERS, read
-from ipf.ports.terminology_import import NewSystem
+from ipf.ports.fhir.terminology_import import NewSystem
 
 T = "\t"
 SNOMED = {

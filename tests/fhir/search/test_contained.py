@@ -7,7 +7,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.index.contained import CONTAINED
 from ipf.fhir.search.language.contained import ContainedSearch, of_containers, read_contained
 from ipf.fhir.search.language.query import parse_criteria
-from ipf.ports.predicates import AnyOf, Contained, TextEquals, TextPrefix
+from ipf.ports.queries.predicates import AnyOf, Contained, TextEquals, TextPrefix
 
 INDEXED = [
     ("Medication?code=a|1", (TextEquals(CONTAINED, ("Medication.code\n1\ta",)),)),

@@ -13,7 +13,7 @@ from ipf.errors import Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.search.language.query import parse_criteria, parse_query
-from ipf.ports.index import Entries
+from ipf.ports.queries.index import Entries
 from tests.reference import REFERENCE, needs_reference
 
 CASES = REFERENCE / "search/search_cases.json"

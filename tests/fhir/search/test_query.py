@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.language.query import parse_criteria, parse_query
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     NOTHING,
     AllOf,
     AnyOf,
@@ -38,7 +38,7 @@ from ipf.ports.predicates import (
     TextSuffix,
     TypedIdentifier,
 )
-from ipf.ports.search import Sort
+from ipf.ports.queries.search import Sort
 
 UCUM = "http://unitsofmeasure.org"
 YEAR_2020 = ((Bound("lo", ">=", 1577836800000000), Bound("hi", "<=", 1609459200000000)),)

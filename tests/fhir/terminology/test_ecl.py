@@ -6,7 +6,18 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.terminology.ecl import DEEPEST, LONGEST, EclError, ecl_rule
 from ipf.fhir.terminology.rules import holds
-from ipf.ports.terminology import Above, Among, AnyRule, Below, EveryRule, Facts, HasProperty, HasValue, NoRule, Rule
+from ipf.ports.fhir.terminology import (
+    Above,
+    Among,
+    AnyRule,
+    Below,
+    EveryRule,
+    Facts,
+    HasProperty,
+    HasValue,
+    NoRule,
+    Rule,
+)
 
 A, B, C, D, SITE = "100000001", "100000002", "100000003", "100000004", "363698007"
 

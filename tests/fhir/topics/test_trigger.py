@@ -15,7 +15,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.topics.topic import check_topic, read_topic
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import DEFAULT_TENANT, Change, Json, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LAB = [{"coding": [{"system": "http://terminology.hl7.org/CodeSystem/observation-category", "code": "laboratory"}]}]

@@ -11,7 +11,7 @@ from ipf.errors import StoreUnreachable
 from ipf.pipeline.convert import unread_counts
 from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import UnreadCount, UnreadField
-from ipf.ports.unread_fields import OTHER_PATHS
+from ipf.ports.messages.unread_fields import OTHER_PATHS
 from tests.pipeline.convert.test_convert import message
 
 FIELD = UnreadField("unread", "PV1-40")

@@ -8,9 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from ipf.ports import SYSTEM, Caller, Delivered, Event, Lease, Terms
-from ipf.security.audit import id_suffixes
-from ipf.security.audit_delivery import delivery_audit, destination_of
-from ipf.security.audit_event import audit_event
+from ipf.security.audit.delivery import delivery_audit, destination_of
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.rules import id_suffixes
 from tests.pipeline.deliver.test_deliver import DeliverFixture
 from tests.rest.audit.test_patterns import errors
 

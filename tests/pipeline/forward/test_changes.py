@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Problem
 from ipf.pipeline.forward.changes import changed, matches
 from ipf.pipeline.forward.content import check
-from ipf.ports.forwards import Candidate, Destination
+from ipf.ports.messages.forwards import Candidate, Destination
 
 RAW = b"MSH|^~\\&|EHR^1|WEST|IPF|H|2026||ADT^A01^ADT_A01|7|P|2.5.1\rPID|1||77^^^H^MR||A^B\rPV1|1|I\rZPI|x\rZPV|y\r"
 RESULT = (

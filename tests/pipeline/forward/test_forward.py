@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from ipf.hl7.answers import AckAnswer
 from ipf.pipeline.forward.forward import Forwarder
 from ipf.ports import Received
-from ipf.ports.forwards import Destination, ForwardStatus, NotSent
+from ipf.ports.messages.forwards import Destination, ForwardStatus, NotSent
 from tests.fakes import MemoryInbox
 from tests.fakes.forwards import MemoryForwards
 from tests.pipeline.poll.simulated import at

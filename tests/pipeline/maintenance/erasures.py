@@ -14,7 +14,7 @@ from ipf.fhir.model.json import loads
 from ipf.pipeline.maintenance.erasure import Erasure
 from ipf.pipeline.maintenance.erasure_search import ErasureRequest
 from ipf.ports import Json, Received
-from ipf.security.audit_chain import SigningKey, new_private_key
+from ipf.security.audit.chain import SigningKey, new_private_key
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.store.erasure.resources import PostgresErasureStore
 from ipf.store.inbox.inbox import PostgresInbox

@@ -21,8 +21,8 @@ from ipf.pipeline.maintenance.audit_feed import (
     RENEW_SECONDS,
     AuditFeed,
 )
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditContext, datetime_of
-from ipf.ports.audit_feed import FedRecord, LogStream, StreamLost
+from ipf.ports.audit.feed import FedRecord, LogStream, StreamLost
+from ipf.ports.audit.records import ADMIN, FHIR, Audit, AuditContext, datetime_of
 from tests.fakes.audit_feed import MemoryAuditFeed
 
 

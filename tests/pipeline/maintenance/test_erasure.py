@@ -11,9 +11,9 @@ from twisted.internet import defer
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps
 from ipf.pipeline.maintenance.erasure_search import ErasureRequest
-from ipf.security.erasure_receipt import begun_receipt, concerns, is_genuine, reference_digest
+from ipf.security.audit.erasure_receipt import begun_receipt, concerns, is_genuine, reference_digest
 from ipf.store.erasure.resources import PostgresErasureStore
-from ipf.store.resources.consents import PostgresConsents
+from ipf.store.resources.writing.consents import PostgresConsents
 from tests.pipeline.maintenance.erasures import KEY, ErasureSuite, hl7, observation, patient_of
 from tests.rest.world import BASE
 

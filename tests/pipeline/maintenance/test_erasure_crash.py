@@ -16,7 +16,7 @@ from ipf.errors import Problem
 from ipf.pipeline.maintenance.erasure import ROUNDS, Erasure
 from ipf.pipeline.maintenance.erasure_search import ErasureRequest
 from ipf.ports import FhirTransaction, Writes
-from ipf.security.erasure_receipt import concerns, is_genuine
+from ipf.security.audit.erasure_receipt import concerns, is_genuine
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.store.erasure.resources import PostgresErasureStore
 from ipf.store.resources.resources import PostgresFhirStore

@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.pipeline.maintenance.retention import RENEW_SECONDS, Retention, would_remove
 from ipf.ports import Json
-from ipf.ports.statistics import RetentionPolicy, RetentionState
+from ipf.ports.messages.statistics import RetentionPolicy, RetentionState
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

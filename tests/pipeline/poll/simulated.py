@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
-from ipf.ports.feeds import Reply
-from ipf.ports.sources import FHIR_REST, NATIVE_API, Feed, Paging, PolledSource
+from ipf.ports.messages.feeds import Reply
+from ipf.ports.messages.sources import FHIR_REST, NATIVE_API, Feed, Paging, PolledSource
 
 BASE = "https://ehr.test/fhir"
 RESULTS = Feed("results", "Observation?_lastUpdated=gt{{lastRun}}")

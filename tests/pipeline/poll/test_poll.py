@@ -13,8 +13,8 @@ from ipf.errors import StoreUnreachable
 from ipf.fhir.model.json import dumps, loads
 from ipf.pipeline.poll.feed_pass import PollParts
 from ipf.pipeline.poll.poll import Poller
-from ipf.ports.feeds import FeedRow, Reply
-from ipf.ports.sources import Feed, PolledSource
+from ipf.ports.messages.feeds import FeedRow, Reply
+from ipf.ports.messages.sources import Feed, PolledSource
 from tests.fakes import MemoryInbox
 from tests.fakes.feeds import MemoryFeeds
 from tests.pipeline.poll.simulated import API, BASE, SOURCE, Queue, Source, at, outage, status

@@ -11,17 +11,17 @@ from urllib.parse import parse_qsl
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ANONYMOUS, OPEN, SYSTEM, Answer, BindingAttempt, Caller, Json, Request, Session, Version
-from ipf.ports.audit import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
+from ipf.ports.audit.records import ADMIN, FHIR, Audit, AuditFilter, millisecond_of
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.audit.recorder import audited, binding_recorder, observer, records_of
 from ipf.rest.router import handler
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Unit
-from ipf.security import audit_records
 from ipf.security.access import install
-from ipf.security.audit import ORIGIN_SYSTEM, AuditRules, clean, id_suffixes, interaction_of, outcome_of
-from ipf.security.audit_draft import NewDraft, drafter
-from ipf.security.audit_event import audit_event
+from ipf.security.audit import records as audit_records
+from ipf.security.audit.draft import NewDraft, drafter
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.rules import ORIGIN_SYSTEM, AuditRules, clean, id_suffixes, interaction_of, outcome_of
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.store.audit.audit import PostgresAuditStore

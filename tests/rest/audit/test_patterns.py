@@ -16,12 +16,12 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.profiles.library import own_urls
 from ipf.fhir.validation.validator import Validator
 from ipf.ports import ANONYMOUS, OPEN, BindingAttempt, Caller, Json, Session
-from ipf.ports.audit import Audit, AuditContext
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import Audit, AuditContext
+from ipf.ports.messages.mapping import Origin
 from ipf.rest.audit.recorder import audited, binding_recorder
-from ipf.security.audit import NOTIFICATION, AuditRules, id_suffixes
-from ipf.security.audit_event import audit_event
-from ipf.security.audit_patterns import PROFILES
+from ipf.security.audit.event import audit_event
+from ipf.security.audit.patterns import PROFILES
+from ipf.security.audit.rules import NOTIFICATION, AuditRules, id_suffixes
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.audit.test_audit import ID, NURSE, Trail

@@ -13,12 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Caller, Json, Request, Version
-from ipf.ports.audit import FHIR, MOST_ENTITIES, Audit, AuditContext, AuditFilter
+from ipf.ports.audit.records import FHIR, MOST_ENTITIES, Audit, AuditContext, AuditFilter
 from ipf.rest.audit.recorder import audited
 from ipf.rest.operations.subscription_status import set_status
-from ipf.security.audit import id_suffixes
-from ipf.security.audit_records import records_of
-from ipf.security.audit_target import target_for
+from ipf.security.audit.records import records_of
+from ipf.security.audit.rules import id_suffixes
+from ipf.security.audit.target import target_for
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.audit.test_audit import NURSE, Trail

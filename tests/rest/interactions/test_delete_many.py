@@ -6,8 +6,8 @@ from typing import Any
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Caller, Json
-from ipf.ports.resources import SearchPage
-from ipf.ports.search import Query
+from ipf.ports.fhir.resources import SearchPage
+from ipf.ports.queries.search import Query
 from ipf.rest.background import KINDS, job_runner
 from ipf.rest.interactions import delete_many
 from ipf.rest.jobs.jobs import request_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ipf.ports import Caller
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.rest.audit.recorder import observer
 from ipf.rest.background import job_runner
-from ipf.security.audit import AuditRules, id_suffixes
-from ipf.security.audit_draft import drafter
+from ipf.security.audit.draft import drafter
+from ipf.security.audit.rules import AuditRules, id_suffixes
 from tests.rest.imports.test_import import NDJSON, lines
 from tests.rest.jobs.test_async import bundle
 from tests.rest.world import OnMemory, patient

@@ -7,8 +7,8 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
-from ipf.ports.audit import Audit
-from ipf.ports.expunge import ExpungeCursor, ExpungeRequest
+from ipf.ports.audit.records import Audit
+from ipf.ports.fhir.expunge import ExpungeCursor, ExpungeRequest
 from ipf.rest.audit.recorder import observer
 from ipf.rest.background import KINDS, job_runner
 from ipf.rest.jobs.jobs import request_of
@@ -16,14 +16,14 @@ from ipf.rest.operations import expunge as operation
 from ipf.rest.operations.subscription_status import set_status
 from ipf.rest.router import handler
 from ipf.security.access import install
-from ipf.security.audit import AuditRules
+from ipf.security.audit.rules import AuditRules
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.erasure import expunge as sql
-from ipf.store.resources.consents import PostgresConsents
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.writing.consents import PostgresConsents
 from tests import postgres
 from tests.fakes.audit import MemoryAuditStore
 from tests.fakes.consents import MemoryConsents

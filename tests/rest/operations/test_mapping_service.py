@@ -17,7 +17,7 @@ from ipf.mapping.library.maps import Library
 from ipf.ports import Answer, Caller, Override, Request
 from ipf.rest.operations.mapping_service import FML, mapping_handler
 from ipf.rest.operations.transform import UNMAPPED_HEADER
-from ipf.security.audit import interaction_of
+from ipf.security.audit.rules import interaction_of
 from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.fhir.model.test_packages import archive
 from tests.flows.test_mapping import MAP, TABLE, maps_folder

@@ -9,11 +9,11 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation.validator import Validator
 from ipf.ports import OPEN, Answer, Caller, Json, Request, Version
-from ipf.ports.integrity import Referrers
+from ipf.ports.fhir.integrity import Referrers
 from ipf.rest.operations import merge
 from ipf.rest.operations.merge_record import move_back, move_references
-from ipf.security.audit import AuditRules, ContextCache, id_suffixes
-from ipf.security.audit_records import records_of
+from ipf.security.audit.records import records_of
+from ipf.security.audit.rules import AuditRules, ContextCache, id_suffixes
 from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, issues
 
 MRN = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}

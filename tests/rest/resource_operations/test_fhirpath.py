@@ -10,7 +10,7 @@ from ipf.ports import Caller, Json
 from ipf.rest.resource_operations.fhirpath import MOST_CONTEXTS
 from ipf.rest.resource_operations.fhirpath_results import MOST_ITEMS
 from ipf.rest.write.conformance import Conformance
-from ipf.security.audit import FHIR, AuditRules, interaction_of
+from ipf.security.audit.rules import FHIR, AuditRules, interaction_of
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
 JSON_VALUE = "http://fhir.forms-lab.com/StructureDefinition/json-value"

@@ -10,7 +10,7 @@ from twisted.internet.threads import deferToThread
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
-from ipf.ports.terminology_import import NewConcept, NewSystem
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
 from ipf.rest.terminology.searches import TenantTerminology
 from ipf.rest.write.conformance import ENFORCE, IMPORTED_SECONDS, Conformance
 from ipf.store.terminology.closures import PostgresClosureTables

@@ -7,10 +7,10 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
-from ipf.ports.audit import FHIR
+from ipf.ports.audit.records import FHIR
 from ipf.rest.http.exchange import VALIDATION
 from ipf.rest.router import handler
-from ipf.security.audit_draft import RequestDraft
+from ipf.security.audit.draft import RequestDraft
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.subscriptions.matching import MatchingIndex
 from tests.fakes import MemoryDeliveryQueue

@@ -8,7 +8,7 @@ from typing import Any
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
 from ipf.ports import Caller, Change, FhirStore, Lookup, Version, Writes
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 
 ISSUER = "https://idp.example"
 TREAT = "http://terminology.hl7.org/CodeSystem/v3-ActReason|TREAT"

@@ -15,7 +15,7 @@ from ipf.errors import StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import Caller
-from ipf.ports.search import Query, Term
+from ipf.ports.queries.search import Query, Term
 from ipf.security.access import installed, refresh_access
 from ipf.security.privacy.consent import denials_of, names_no_patient
 from ipf.security.privacy.policy import Privacy

@@ -13,7 +13,7 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
 from ipf.pipeline.deliver.authorization import Authorization
 from ipf.ports import Caller, Change, Event, Json, Version
-from ipf.ports.index import EMPTY
+from ipf.ports.queries.index import EMPTY
 from ipf.security.access import install, refresh_access
 from ipf.security.event_access import Decision, View, decide, view_of
 from ipf.security.privacy.labels import CONFIDENTIALITY, LabelRules

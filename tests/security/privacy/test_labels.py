@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import SYSTEM, Caller
-from ipf.ports.search import Query, Term
+from ipf.ports.queries.search import Query, Term
 from ipf.security.privacy.labels import ACT_CODE, CONFIDENTIALITY, LabelRules
 from ipf.security.privacy.policy import Privacy
 from tests.security.privacy.consents import labelled, observation

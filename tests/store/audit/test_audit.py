@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.ports.audit import ADMIN, Audit, AuditFilter, millisecond_of
-from ipf.ports.mapping import Origin
+from ipf.ports.audit.records import ADMIN, Audit, AuditFilter, millisecond_of
+from ipf.ports.messages.mapping import Origin
 from ipf.store.audit.audit import PostgresAuditStore
 from tests import postgres
 from tests.contracts.audit import START, AuditContract, audit

@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from ipf.pipeline.maintenance.audit_chain import AuditChain
-from ipf.ports.audit import ADMIN, Audit
-from ipf.ports.audit_chain import COLUMNS, ChainFilter, Link
-from ipf.security.audit_chain import digest_of, genesis, hash_of, is_signed
+from ipf.ports.audit.chain import COLUMNS, ChainFilter, Link
+from ipf.ports.audit.records import ADMIN, Audit
+from ipf.security.audit.chain import digest_of, genesis, hash_of, is_signed
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.chain import PostgresAuditChain
 from tests import postgres

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.feed import PostgresAuditFeed
 from tests import postgres

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ipf.ports.forwards import Forwarded
+from ipf.ports.messages.forwards import Forwarded
 from ipf.store.inbox.forwards import PostgresForwards
 from ipf.store.inbox.inbox import PostgresInbox
 from tests import postgres

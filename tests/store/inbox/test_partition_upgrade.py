@@ -8,7 +8,7 @@ from twisted.internet import defer, reactor
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import MessageFilter, Outcome, Status
-from ipf.ports.erasure import ErasedMessages
+from ipf.ports.fhir.erasure import ErasedMessages
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.store.inbox import text_index
 from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox

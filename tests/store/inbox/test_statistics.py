@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Status
-from ipf.ports.statistics import Sender, SendersNow, Trace
+from ipf.ports.messages.statistics import Sender, SendersNow, Trace
 from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.postgres.database import Database, Session
 from ipf.store.postgres.quoting import literal

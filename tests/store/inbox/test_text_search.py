@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import MessageFilter, Received, Settlement, Status
-from ipf.ports.inbox import EVERY_TENANT
+from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.inbox import pages, text_search
 from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox
 from ipf.store.inbox.text_index import BATCH, PostgresMessageIndex, bounded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.store.resources.consents import PostgresConsents
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.writing.consents import PostgresConsents
 from tests import postgres
 from tests.contracts import consents
 from tests.contracts.resources import change

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.store.resources.grants import PostgresGrants
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.writing.grants import PostgresGrants
 from tests import postgres
 from tests.contracts import grants
 from tests.fakes import MemoryFhirStore

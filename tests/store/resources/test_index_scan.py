@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.search import PLANNER, SearchSql
+from ipf.store.resources.searches.query import PLANNER, SearchSql
 
 
 class _Symbols:

@@ -9,9 +9,9 @@ from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres import prepared
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources import lastn
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.store.resources.searches import lastn
 from tests import postgres
 from tests.contracts import lastn as contract
 from tests.fakes import MemoryFhirStore

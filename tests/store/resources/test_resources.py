@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.ports import Lookup
-from ipf.ports.search import Query, Sort
+from ipf.ports.queries.search import Query, Sort
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.resources import PostgresFhirStore
-from ipf.store.resources.search import SearchSql
+from ipf.store.resources.searches.query import SearchSql
 from tests import postgres
 from tests.contracts import resources as contract
 from tests.contracts.resources import identified, ids, patient

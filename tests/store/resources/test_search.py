@@ -15,11 +15,13 @@ from ipf.store.postgres import connection, prepared
 from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources import reindex, search_run, search_texts
+from ipf.store.resources import reindex
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
-from ipf.store.resources.search import SearchSql, query_parameters
-from ipf.store.resources.search_words import prepare_words
+from ipf.store.resources.searches import run as search_run
+from ipf.store.resources.searches import texts as search_texts
+from ipf.store.resources.searches.query import SearchSql, query_parameters
+from ipf.store.resources.searches.words import prepare_words
 from tests import postgres
 from tests.contracts import search as contract
 from tests.contracts.resources import change, identified, ids, patient

@@ -10,8 +10,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.ports import DEFAULT_TENANT
-from ipf.ports.terminology import Below, NoRule
-from ipf.ports.terminology_import import NewConcept, NewSystem
+from ipf.ports.fhir.terminology import Below, NoRule
+from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.terminology.closure import Cycle, ancestors
 from ipf.store.terminology.closures import PostgresClosureTables

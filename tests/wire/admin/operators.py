@@ -39,12 +39,12 @@ from ipf.store.resources.identity import PostgresIdentityAnswers
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
-from ipf.wire.admin import unread as admin_unread
 from ipf.wire.admin.access import AdminAccess
-from ipf.wire.admin.identity import IdentityAdmin
-from ipf.wire.admin.openapi import document
+from ipf.wire.admin.inbox import unread as admin_unread
+from ipf.wire.admin.patients.identity import IdentityAdmin
 from ipf.wire.admin.routes import Operations
-from ipf.wire.admin.subscriptions import SubscriptionAdmin
+from ipf.wire.admin.schemas.document import document
+from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin
 from tests import postgres
 from tests.pipeline.test_worker import MemoryNotifier
 

@@ -13,11 +13,11 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
-from ipf.ports.audit import ADMIN, Audit
-from ipf.security.audit import id_suffixes
-from ipf.wire.admin import audit as admin_audit
+from ipf.ports.audit.records import ADMIN, Audit
+from ipf.security.audit.rules import id_suffixes
 from ipf.wire.admin.access import AdminAccess
-from ipf.wire.admin.audit_views import note_view
+from ipf.wire.admin.audit import records as admin_audit
+from ipf.wire.admin.audit.views import note_view
 from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import refusal
 from tests.contracts.audit import START, audit

@@ -13,11 +13,11 @@ from twisted.trial.unittest import TestCase
 from ipf.app import verify_audit
 from ipf.errors import Problem
 from ipf.pipeline.maintenance.audit_chain import AuditChain
-from ipf.ports.audit import ADMIN
-from ipf.security.audit_chain import public_pem
+from ipf.ports.audit.records import ADMIN
+from ipf.security.audit.chain import public_pem
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.chain import PostgresAuditChain
-from ipf.wire.admin import audit_export
+from ipf.wire.admin.audit import export as audit_export
 from tests import postgres
 from tests.audit_chains import KEY, NOON, OTHER_KEY
 from tests.contracts.audit import audit

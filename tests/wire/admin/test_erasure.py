@@ -10,8 +10,8 @@ from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Request
-from ipf.wire.admin.erasure import forget, list_receipts
 from ipf.wire.admin.messages import refusal
+from ipf.wire.admin.patients.erasure import forget, list_receipts
 from tests.pipeline.maintenance.erasures import ErasureSuite, hl7, observation
 from tests.rest.world import BASE, CORRELATION_ID
 from tests.wire.admin.operators import check

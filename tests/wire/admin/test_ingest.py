@@ -14,7 +14,7 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.ports import Request
-from ipf.wire.admin import ingest
+from ipf.wire.admin.inbox import ingest
 from tests.fakes import MemoryInbox
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

@@ -18,21 +18,22 @@ from ipf.ports import FhirEffects, FiredEvent, Status
 from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
-from ipf.wire.admin import audit as admin_audit
-from ipf.wire.admin import audit_export, audit_views
-from ipf.wire.admin import destinations as admin_destinations
-from ipf.wire.admin import ingest as admin_ingest
-from ipf.wire.admin import profiles as admin_profiles
-from ipf.wire.admin import retention as admin_retention
-from ipf.wire.admin import sources as admin_sources
-from ipf.wire.admin import unread as admin_unread
-from ipf.wire.admin import workbench as admin_workbench
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
-from ipf.wire.admin.effects import effects_status
-from ipf.wire.admin.erasure import ErasureAdmin
-from ipf.wire.admin.identity import IdentityAdmin
-from ipf.wire.admin.patient_merges import PatientMergeAdmin
+from ipf.wire.admin.audit import export as audit_export
+from ipf.wire.admin.audit import records as admin_audit
+from ipf.wire.admin.audit import views as audit_views
+from ipf.wire.admin.inbox import ingest as admin_ingest
+from ipf.wire.admin.inbox import unread as admin_unread
+from ipf.wire.admin.inbox.effects import effects_status
+from ipf.wire.admin.mapping import profiles as admin_profiles
+from ipf.wire.admin.mapping import workbench as admin_workbench
+from ipf.wire.admin.patients.erasure import ErasureAdmin
+from ipf.wire.admin.patients.identity import IdentityAdmin
+from ipf.wire.admin.patients.merges import PatientMergeAdmin
 from ipf.wire.admin.routes import Operations
+from ipf.wire.admin.systems import destinations as admin_destinations
+from ipf.wire.admin.systems import retention as admin_retention
+from ipf.wire.admin.systems import sources as admin_sources
 from ipf.wire.reference import page as reference
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 

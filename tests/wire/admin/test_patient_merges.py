@@ -9,7 +9,7 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Json, Request
 from ipf.wire.admin.messages import refusal
-from ipf.wire.admin.patient_merges import merge, undo
+from ipf.wire.admin.patients.merges import merge, undo
 from tests.pipeline.test_worker import MemoryNotifier
 from tests.rest.world import BASE, CORRELATION_ID, OnPostgres
 from tests.wire.admin.operators import check

@@ -34,8 +34,8 @@ from ipf.ports import InstalledMap
 from ipf.vendor_profiles import archive
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.wire.admin import app as admin
-from ipf.wire.admin import profiles as admin_profiles
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.mapping import profiles as admin_profiles
 from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.mapping.library.test_installation import at_once
 from tests.pipeline.test_worker import MemoryNotifier

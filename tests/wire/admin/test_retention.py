@@ -14,13 +14,13 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from ipf.ports import Json
-from ipf.ports.audit import Audit
-from ipf.ports.statistics import RetentionPolicy, RetentionState
+from ipf.ports.audit.records import Audit
+from ipf.ports.messages.statistics import RetentionPolicy, RetentionState
 from ipf.wire.admin.access import AdminAccess
-from ipf.wire.admin.audit import audit_hook
+from ipf.wire.admin.audit.records import audit_hook
 from ipf.wire.admin.klein_app import application
 from ipf.wire.admin.messages import refusal
-from ipf.wire.admin.retention import routes
+from ipf.wire.admin.systems.retention import routes
 from tests.pipeline.maintenance.test_retention import MemoryPruner
 from tests.wire.admin.operators import check
 

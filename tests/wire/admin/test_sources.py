@@ -11,8 +11,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Request
-from ipf.ports.feeds import FeedState
-from ipf.wire.admin.sources import list_sources, poll_now, rewind
+from ipf.ports.messages.feeds import FeedState
+from ipf.wire.admin.systems.sources import list_sources, poll_now, rewind
 from tests.fakes import MemoryInbox
 from tests.fakes.feeds import MemoryFeeds
 from tests.pipeline.poll.simulated import SOURCE

@@ -13,9 +13,9 @@ from ipf.errors import Problem
 from ipf.ports import HANDSHAKE, Answer, Attempt, Json, Request, SubscriptionState
 from ipf.ports.caller import Caller
 from ipf.telemetry.logs import record
-from ipf.wire.admin import subscriptions as under_test
 from ipf.wire.admin.messages import refusal
-from ipf.wire.admin.subscriptions import SubscriptionAdmin, health_item
+from ipf.wire.admin.systems import subscriptions as under_test
+from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin, health_item
 from tests.contracts.resources import CORRELATION, Writing, change
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
 from tests.pipeline.test_worker import MemoryNotifier

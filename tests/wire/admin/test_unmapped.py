@@ -11,8 +11,8 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, Status, UnmappedCode
-from ipf.wire.admin import unmapped as admin
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.inbox import unmapped as admin
 from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import InvalidStatus, refusal
 from tests.contracts.inbox import ended, failed, received

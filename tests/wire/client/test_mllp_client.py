@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.hl7.answers import AckAnswer
 from ipf.hl7.framing import Framer, frame
-from ipf.ports.forwards import Destination, NotSent
+from ipf.ports.messages.forwards import Destination, NotSent
 from ipf.wire.client.mllp_client import MllpClient
 from tests.waiting import free_port
 

@@ -16,7 +16,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
 from ipf.errors import Problem
-from ipf.ports.sources import AuthKind, PolledSource, SourceAuth
+from ipf.ports.messages.sources import AuthKind, PolledSource, SourceAuth
 from ipf.wire.client.source_client import SourceClient
 from tests.pipeline.poll.simulated import API, SOURCE
 from tests.wire.client.test_mapper_client import FakeService

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit_feed import StreamLost
+from ipf.ports.audit.feed import StreamLost
 from ipf.wire.client.syslog_stream import SyslogServer, open_stream
 from tests.syslog_server import SyslogProcess
 from tests.waiting import free_port

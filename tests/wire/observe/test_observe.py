@@ -22,13 +22,21 @@ from twisted.web.server import Site
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import MessageRow, Request, Status
-from ipf.ports.audit import Audit
+from ipf.ports.audit.records import Audit
 from ipf.ports.caller import Caller
 from ipf.ports.identity import AnswerKind, ConflictKind, ConflictRow, ConflictStatus, IdentityFinding, IdentityKey
-from ipf.ports.statistics import Sender, SendersNow, Trace, TracedDelivery, TracedEvent, TracedMessage, TracedResource
+from ipf.ports.messages.statistics import (
+    Sender,
+    SendersNow,
+    Trace,
+    TracedDelivery,
+    TracedEvent,
+    TracedMessage,
+    TracedResource,
+)
 from ipf.wire.admin.access import OPEN_PATHS
 from ipf.wire.admin.actuator import Component, Health
-from ipf.wire.admin.audit import audit_hook
+from ipf.wire.admin.audit.records import audit_hook
 from ipf.wire.admin.klein_app import application, respond
 from ipf.wire.admin.messages import refusal as admin_refusal
 from ipf.wire.observe import interfaces

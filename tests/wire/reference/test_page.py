@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import expect
 from twisted.trial.unittest import TestCase
 
-from ipf.wire.admin.openapi import document as admin_document
+from ipf.wire.admin.schemas.document import document as admin_document
 from ipf.wire.observe.openapi import document as observe_document
 from ipf.wire.reference.operations import reference_of
 from ipf.wire.reference.page import page_of

@@ -18,7 +18,7 @@ from ipf.fhir.index.lastn import DATE, OF_KIND, SEPARATOR, LastnKey, codes_of, l
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.predicate import inner
 from ipf.ports import Version
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     AllOf,
     AnyOf,
     DateRange,

@@ -21,8 +21,8 @@ from ipf.fhir.search.evaluation.texts import has_text, has_typed_identifier
 from ipf.fhir.search.evaluation.ucum_bounds import in_unit, ucum_code
 from ipf.fhir.search.values.full_text import has_words
 from ipf.fhir.search.values.near import is_near
-from ipf.ports.index import Entries
-from ipf.ports.predicates import (
+from ipf.ports.queries.index import Entries
+from ipf.ports.queries.predicates import (
     AllOf,
     AnyOf,
     Bounds,
@@ -51,7 +51,7 @@ from ipf.ports.predicates import (
     TextSuffix,
     TypedIdentifier,
 )
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,

@@ -15,7 +15,7 @@ from typing import Any
 from ipf.fhir.index.entries import normalise, text_code
 from ipf.fhir.index.paths import ElementPath, values_at
 from ipf.fhir.index.sources import sources
-from ipf.ports.predicates import CodedText, TextContains, TypedIdentifier
+from ipf.ports.queries.predicates import CodedText, TextContains, TypedIdentifier
 
 
 def has_text(test: CodedText, resource: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from ipf.fhir import ucum
 from ipf.fhir.ucum import Measure
-from ipf.ports.predicates import Bounds
+from ipf.ports.queries.predicates import Bounds
 
 
 def in_unit(bounds: Bounds, unit: str, other: str) -> Bounds | None:

@@ -16,7 +16,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.contained import CONTAINED, contained_value
 from ipf.fhir.search.predicate import inner
 from ipf.fhir.search.values.parameter import any_of
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     NOTHING,
     AnyOf,
     Contained,
@@ -33,7 +33,7 @@ from ipf.ports.predicates import (
     TextEquals,
     TextPrefix,
 )
-from ipf.ports.search import Query
+from ipf.ports.queries.search import Query
 
 WHICH, RETURNED = "_contained", "_containedType"
 _WHICH, _RETURNED = ("false", "true", "both"), ("container", "contained")

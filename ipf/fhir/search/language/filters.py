@@ -21,7 +21,7 @@ from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.predicate import needs_resource
 from ipf.fhir.search.values.parameter import RequestedParameter, any_of, on_each_code
 from ipf.fhir.search.values.parser import build, overlapping
-from ipf.ports.predicates import AllOf, Not, Test, TextContains, TextEnds, TextPrefix
+from ipf.ports.queries.predicates import AllOf, Not, Test, TextContains, TextEnds, TextPrefix
 
 NAME = "_filter"
 _ORDERED = frozenset({"eq", "ne", "gt", "lt", "ge", "le", "ap", "sa", "eb"})

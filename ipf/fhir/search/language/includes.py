@@ -8,7 +8,7 @@ from __future__ import annotations
 from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
-from ipf.ports.search import Include
+from ipf.ports.queries.search import Include
 
 ALL = "*"
 _ITERATE = frozenset({"iterate", "recurse"})

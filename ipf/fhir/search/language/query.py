@@ -32,12 +32,12 @@ from ipf.fhir.search.language.includes import UnknownInclude, read_include
 from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.predicate import by_beginnings
 from ipf.fhir.search.values.parameter import kind_of
-from ipf.ports.predicates import Test, TextEquals
-from ipf.ports.search import Include
+from ipf.ports.queries.predicates import Test, TextEquals
+from ipf.ports.queries.search import Include
 
 __all__ = ["by_token", "for_write", "parse_criteria", "parse_query"]
 
-from ipf.ports.search import Query, Sort, Term
+from ipf.ports.queries.search import Query, Sort, Term
 
 _PRESENTATION = frozenset({"_format", "_pretty"})  # for the HTTP layer; they do not restrict the search
 _LAST_UPDATED = "_lastUpdated"

@@ -19,7 +19,7 @@ from ipf.fhir.search.values.full_text import full_text
 from ipf.fhir.search.values.near import near
 from ipf.fhir.search.values.parameter import RequestedParameter, any_of, split
 from ipf.fhir.search.values.parser import build, last_updated
-from ipf.ports.predicates import Has, IdIn, Linked, ListMember, Test
+from ipf.ports.queries.predicates import Has, IdIn, Linked, ListMember, Test
 
 _DEEPEST = 8  # links of one chain
 _MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at

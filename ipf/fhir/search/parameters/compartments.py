@@ -15,7 +15,7 @@ import orjson
 from ipf.config.paths import folder
 from ipf.fhir.search.language.terms import TermReader, Unsupported
 from ipf.fhir.search.values.parameter import any_of
-from ipf.ports.predicates import IdIn, Test
+from ipf.ports.queries.predicates import IdIn, Test
 
 _ITSELF = "{def}"
 

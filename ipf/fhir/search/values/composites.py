@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ipf.fhir.index.composites import Component, width
 from ipf.fhir.index.entries import component_text
-from ipf.ports.predicates import AllOf, AnyOf, Test, TextEquals, TextParts, TextPrefix
+from ipf.ports.queries.predicates import AllOf, AnyOf, Test, TextEquals, TextParts, TextPrefix
 
 Alternatives = Callable[[Component, str], Test]
 """The test for a value of the component's parameter, under the code ""."""

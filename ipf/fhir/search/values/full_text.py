@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.fhir.index.words import words, words_of
 from ipf.fhir.search.values.parameter import RequestedParameter, split, unescape
-from ipf.ports.predicates import FullText, Test, WordQuery
+from ipf.ports.queries.predicates import FullText, Test, WordQuery
 
 _TOKEN = re.compile(r'"[^"]*"?|[()]|[^\s()"]+')
 _MOST = 100  # words and operators

@@ -18,7 +18,7 @@ from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code
-from ipf.ports.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
+from ipf.ports.queries.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
 
 _PARENTS = ("partof", "part-of", "parent")
 _CANONICAL = frozenset({"canonical", "uri", "url"})

@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.fhir.index.positions import LATITUDE, LONGITUDE, NEAR, position
 from ipf.fhir.search.values.parameter import RequestedParameter, any_of, split, unescape
-from ipf.ports.predicates import AllOf, Bound, Bounds, Near, Not, Present, QuantityRange, Test
+from ipf.ports.queries.predicates import AllOf, Bound, Bounds, Near, Not, Present, QuantityRange, Test
 
 DEFAULT_KM = 50
 _METRES = {

@@ -13,7 +13,7 @@ from datetime import datetime
 from ipf.errors import Category, Problem
 from ipf.fhir.index.sources import Source
 from ipf.fhir.model.definitions import SearchParameter
-from ipf.ports.predicates import AnyOf, Kind, Test, TextEquals
+from ipf.ports.queries.predicates import AnyOf, Kind, Test, TextEquals
 
 _ESCAPED = re.compile(r"\\([,|$\\])")
 _KINDS: dict[str, Kind] = {"date": "date", "number": "quantity", "quantity": "quantity"}

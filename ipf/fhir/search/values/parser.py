@@ -24,7 +24,7 @@ from ipf.fhir.search.values.hierarchies import by_url
 from ipf.fhir.search.values.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
 from ipf.fhir.search.values.ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.search.values.tokens import reference, token
-from ipf.ports.predicates import (
+from ipf.ports.queries.predicates import (
     Bounds,
     DateRange,
     LastUpdated,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from ipf.fhir.model import dates
-from ipf.ports.predicates import Bound, Bounds
+from ipf.ports.queries.predicates import Bound, Bounds
 
 
 def date_bounds(prefix: str, lo: int, hi: int) -> Bounds:

@@ -15,7 +15,16 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import local_reference, parse_reference
 from ipf.fhir.search.values.hierarchies import in_hierarchy
 from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code, split, unescape
-from ipf.ports.predicates import NOTHING, CodedText, CodeIn, Test, TextEquals, TextPrefix, TextSuffix, TypedIdentifier
+from ipf.ports.queries.predicates import (
+    NOTHING,
+    CodedText,
+    CodeIn,
+    Test,
+    TextEquals,
+    TextPrefix,
+    TextSuffix,
+    TypedIdentifier,
+)
 
 # Tokens
 

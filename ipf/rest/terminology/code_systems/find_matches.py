@@ -12,7 +12,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.rules import holds, is_implied, rule_of
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import EveryRule, Facts, ImportedSystem, Rule
+from ipf.ports.fhir.terminology import EveryRule, Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, definitions, not_loaded

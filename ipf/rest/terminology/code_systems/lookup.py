@@ -13,7 +13,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.open_systems import OPEN_SYSTEMS
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import Facts, ImportedSystem
+from ipf.ports.fhir.terminology import Facts, ImportedSystem
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, definitions, not_loaded

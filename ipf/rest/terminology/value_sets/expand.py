@@ -18,7 +18,7 @@ from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.valueset import Membership
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import ALL, EveryRule, Facts, ImportedSystem, IsActive, Listed, Rule
+from ipf.ports.fhir.terminology import ALL, EveryRule, Facts, ImportedSystem, IsActive, Listed, Rule
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, definitions

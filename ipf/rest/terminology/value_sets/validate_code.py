@@ -13,7 +13,7 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
 from ipf.ports import Answer, Json, Request
-from ipf.ports.terminology import Facts, ImportedSystem, Rule
+from ipf.ports.fhir.terminology import Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
 from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall

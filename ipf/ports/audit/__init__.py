@@ -1,0 +1,1 @@
+"""Audit records, their chain and their feed."""

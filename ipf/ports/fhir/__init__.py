@@ -1,0 +1,1 @@
+"""The stores of FHIR resources and of terminology."""

@@ -1,0 +1,55 @@
+"""The entries of a FHIR transaction.  `mapping` and `rest` create them, `rest` executes them.
+
+Source: https://hl7.org/fhir/R4/http.html#transaction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ipf.ports.base import Json
+from ipf.ports.identity import Identity
+from ipf.ports.queries.search import Query
+
+
+class Method(StrEnum):
+    """The interactions of entries, in the order in which a transaction runs them."""
+
+    DELETE = "delete"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One requested change.
+
+    `id`: the id in the URL of an update or delete.  `condition`: If-None-Exist of a create, or the search of a
+    conditional update or delete.  `full_url`: other entries of the same unit refer to this resource by it.
+    `if_match`: the required current version.  `must_be_new`: the update may only create (If-None-Match: *).
+    `patch`: returns the new resource for the current one without changing it; may raise a Problem.
+    `identity`: of an entry of a converted message instead of a condition: a create writes only what is not there yet,
+    an update replaces what is there.
+    `place`: location of the entry (`Bundle.entry[2]`) for error messages.
+    `resource` is never modified, since a retry uses it again.
+    """
+
+    method: Method
+    resource_type: str
+    id: str | None = None
+    resource: Json | None = None
+    condition: Query | None = None
+    full_url: str | None = None
+    if_match: int | None = None
+    place: str | None = None
+    must_be_new: bool = False
+    patch: Callable[[Json], Json] | None = None
+    identity: Identity | None = None
+
+
+Link = tuple[Json, str, int]
+"""A reference to another entry: the JSON object that contains it, its key in that object, and the index of the entry
+that it refers to."""

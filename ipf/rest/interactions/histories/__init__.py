@@ -1,0 +1,1 @@
+"""Histories of a resource, a type and the system."""

@@ -1,0 +1,1 @@
+"""Searches of one type and of several, and what their pages include."""

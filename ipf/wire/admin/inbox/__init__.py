@@ -1,0 +1,1 @@
+"""What happened to messages, and what operators do about it."""

@@ -1,0 +1,1 @@
+"""Installed maps, the workbench and vendor profiles."""

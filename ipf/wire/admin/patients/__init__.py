@@ -1,0 +1,1 @@
+"""Identities of patients, merges and erasure."""

@@ -1,0 +1,169 @@
+"""Erasure of a patient: `POST /admin/patients/{id}/forget`, and the receipts; functions on values, and the paths.
+
+Without `"dry_run": false` nothing is changed.  The removal needs the `confirm` of the dry run, and is refused with 409
+when it would remove something else.  Errors and authentication are those of `/admin/messages`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from klein import Klein
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+
+from ipf.errors import Category, Problem
+from ipf.fhir.model.json import loads
+from ipf.ports import Answer, Request
+from ipf.ports.fhir.erasure import ErasureReceipt
+from ipf.ports.messages.inbox import EVERY_TENANT
+from ipf.telemetry.logs import event_line
+from ipf.wire.admin.access import author_of
+from ipf.wire.admin.klein_app import Run
+from ipf.wire.admin.messages import answer, parameters_of, tenant_of, window
+
+log = Logger()
+
+_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
+_MEMBERS: Mapping[str, type] = {
+    "dry_run": bool, "reason": str, "confirm": str, "redact": list, "remove": list, "shared_messages": str,
+    "uncertain_messages": str,
+}  # fmt: skip
+_CHOICES = {"shared_messages": ("remove",), "uncertain_messages": ("keep", "remove")}
+_REFERENCE = re.compile(r"\*|[A-Z][A-Za-z]+/[A-Za-z0-9\-.]{1,64}")
+_LONGEST = 1000
+_MOST_NAMED = 100
+KEPT = {
+    "audit_trail": "records name the reference, and searches as they were asked: they are the proof of who saw what",
+    "receipt": "salted digests of the references, without a name",
+    "backups": "copies of the databases that were made before",
+}
+
+
+class Forget(NamedTuple):
+    """What an operator asks for.  `actor`: who he is."""
+
+    tenant: str
+    id: str
+    actor: str
+    reason: str = ""
+    confirm: str = ""
+    redact: Sequence[str] = ()
+    remove: Sequence[str] = ()
+    shared_messages: str = ""
+    uncertain_messages: str = ""
+
+
+class Preview(NamedTuple):
+    """What would be removed, and what is in the way.  `patients`: those that are merged with each other."""
+
+    patients: Sequence[str]
+    counts: Mapping[str, int]
+    resources: Sequence[str]
+    shared: Sequence[int]
+    uncertain: Sequence[int]
+    busy: Sequence[int]
+    subscriptions: Sequence[str]
+    confirm: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureAdmin:
+    """The operations.  `forget`: Problem NOT_FOUND, CONFLICT, UNAVAILABLE.  `actor`: where no person is named."""
+
+    preview: Callable[[Forget], Awaitable[Preview]]
+    forget: Callable[[Forget], Awaitable[ErasureReceipt]]
+    receipts: Callable[[str, int, int], Awaitable[tuple[int, Sequence[ErasureReceipt]]]]
+    actor: str
+
+    def __call__(self, app: Klein, run: Run) -> None:
+        """Add the paths to the application (`klein_app.Routes`)."""
+
+        @app.route("/patients/<id_>/forget", methods=["POST"])
+        async def patient_forgotten(web: IRequest, id_: str) -> bytes:
+            return await run(web, lambda request: forget(self, id_, request))
+
+        @app.route("/erasures", methods=["GET"])
+        async def erasures(web: IRequest) -> bytes:
+            return await run(web, lambda request: list_receipts(self, request))
+
+
+async def forget(admin: ErasureAdmin, id_: str, request: Request) -> Answer:
+    """`POST /admin/patients/{id}/forget`: a preview, or with `"dry_run": false` the receipt."""
+    body = _body(request)
+    chosen = {name: value for name, value in body.items() if name != "dry_run"}
+    wanted = Forget(_tenant(request), _id(id_), author_of(request, admin.actor), **chosen)
+    if body.get("dry_run", True):
+        return answer(200, {"dry_run": True, "patient": f"Patient/{wanted.id}", **_shown(await admin.preview(wanted))})
+    if not wanted.confirm:
+        raise Problem(Category.VALUE, "confirm must be the one of a dry run")
+    if not wanted.reason.strip():
+        raise Problem(Category.VALUE, "an erasure needs a reason")
+    receipt = await admin.forget(wanted)
+    line = event_line("patient_forgotten", name="audit_event", erasure_id=receipt.id, tenant=receipt.tenant,
+                      actor=receipt.actor, address=request.address or None)  # fmt: skip
+    log.info(line, correlation_id=request.correlation_id)
+    return answer(200, {"dry_run": False, "receipt": receipt_item(receipt)})
+
+
+async def list_receipts(admin: ErasureAdmin, request: Request) -> Answer:
+    """`GET /admin/erasures`: receipts of one tenant, newest first."""
+    limit, offset = window(parameters_of(request))
+    total, rows = await admin.receipts(_tenant(request), limit, offset)
+    return answer(200, {"total": total, "limit": limit, "offset": offset, "items": [receipt_item(row) for row in rows]})
+
+
+def receipt_item(receipt: ErasureReceipt) -> dict[str, Any]:
+    """A receipt; what is signed, its signature, its number, and whether the erasure was finished."""
+    return {**receipt._asdict(), "counts": dict(receipt.counts), "finished": bool(receipt.signature)}
+
+
+def _shown(found: Preview) -> dict[str, Any]:
+    return {
+        "patients": list(found.patients),
+        "counts": dict(found.counts),
+        "in_the_way": {
+            "resources": list(found.resources[:_MOST_NAMED]),
+            "shared_messages": list(found.shared[:_MOST_NAMED]),
+            "uncertain_messages": list(found.uncertain[:_MOST_NAMED]),
+            "messages_in_conversion": list(found.busy[:_MOST_NAMED]),
+            "subscriptions": list(found.subscriptions[:_MOST_NAMED]),
+        },
+        "kept": KEPT,
+        "confirm": found.confirm,
+    }
+
+
+def _tenant(request: Request) -> str:
+    tenant = tenant_of(parameters_of(request))
+    if tenant == EVERY_TENANT:
+        raise Problem(Category.VALUE, "an erasure is within one tenant")
+    return tenant
+
+
+def _id(text: str) -> str:
+    if _ID.fullmatch(text) is None:
+        raise Problem(Category.VALUE, "the id of a Patient has 1 to 64 letters, digits, - and .")
+    return text
+
+
+def _body(request: Request) -> Mapping[str, Any]:
+    body = loads(request.body) if request.body.strip() else {}
+    if not isinstance(body, dict) or not set(body) <= set(_MEMBERS):
+        raise Problem(Category.VALUE, f"the body is a JSON object with {', '.join(_MEMBERS)}")
+    for name, value in body.items():
+        if not isinstance(value, _MEMBERS[name]):
+            raise Problem(Category.VALUE, f"{name} has a value of the wrong type")
+        if isinstance(value, str) and (len(value) > _LONGEST or not value.isprintable()):
+            raise Problem(Category.VALUE, f"{name} must be a text of at most {_LONGEST} characters in one line")
+        if isinstance(value, list) and not all(isinstance(one, str) and _REFERENCE.fullmatch(one) for one in value):
+            raise Problem(Category.VALUE, f"{name} must be a list of references such as Group/1, or *")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise Problem(Category.VALUE, f"{name} must be one of {', '.join(_CHOICES[name])}")
+    both = set(body.get("redact", ())) & set(body.get("remove", ()))
+    if both:
+        raise Problem(Category.VALUE, f"redact and remove both have {min(both)}")
+    return body
