@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ipf.fhir.model.reference import relative_form
 from ipf.ports.queries.entries import Entry, Link
 from ipf.rest.write.second_look import Key
 from ipf.rest.write.unit import EntryResult
@@ -94,6 +95,13 @@ def names_of(entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> Entr
         if relative is not None and relative[0] != reference:
             relative_references[relative[0]] = reference
     return EntryNames(full_urls, relative_references, [])
+
+
+def names_elsewhere(entries: Sequence[Entry], base_url: str) -> frozenset[str]:
+    """The relative references that mean entries whose `fullUrl` is that of another server."""
+    urls = [one.full_url for one in entries if one.full_url is not None and one.full_url.startswith("http")]
+    found = (_RESTFUL.search(one) for one in urls if relative_form(one, base_url) == one)
+    return frozenset(one[0] for one in found if one is not None)
 
 
 def _search_bytes(names: Sequence[str]) -> tuple[bytes, ...]:

@@ -19,6 +19,7 @@ from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.queries.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
+from ipf.rest.write.entry_names import names_elsewhere
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references, has_url, make_relative, with_relative_references
 from ipf.rest.write.second_look import AnswerKey, Key
@@ -181,11 +182,12 @@ def _with_relative_references(unit: Unit) -> tuple[Unit, tuple[bytes, ...]]:
     """
     if unit.references is not None:
         make_relative([entry.resource for entry in unit.entries], unit.base_url)
+    elsewhere = names_elsewhere(unit.entries, unit.base_url)
     entries, texts = list[Entry](), list[bytes]()
     for entry in unit.entries:
         text = b""
         if entry.resource is not None:
-            resource, text = with_relative_references(entry.resource, unit.base_url)
+            resource, text = with_relative_references(entry.resource, unit.base_url, elsewhere)
             entry = entry if resource is entry.resource else replace(entry, resource=resource)
         entries.append(entry)
         texts.append(text)

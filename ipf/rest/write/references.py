@@ -12,7 +12,7 @@ Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ipf.fhir.model.json import dumps, loads
@@ -41,28 +41,37 @@ def has_url(text: bytes) -> bool:
     return b'"reference":"http' in text
 
 
-def with_relative_references(resource: Json, base_url: str) -> tuple[Json, bytes]:
-    """The resource with relative references to this server, a copy unless it is the same; and its JSON."""
+def with_relative_references(resource: Json, base_url: str, elsewhere: Collection[str] = ()) -> tuple[Json, bytes]:
+    """The resource with relative references to this server, a copy unless it is the same; and its JSON.
+
+    `elsewhere`: see `make_relative`.
+    """
     text = dumps(resource)
     if has_url(text):
         copy: Json = loads(text)
-        if make_relative(copy, base_url):
+        if make_relative(copy, base_url, elsewhere):
             return copy, dumps(copy)
     return resource, text
 
 
-def make_relative(value: Any, base_url: str = "") -> bool:
-    """Make references to this server relative, in place; whether there were any by URL."""
+def make_relative(value: Any, base_url: str = "", elsewhere: Collection[str] = ()) -> bool:
+    """Make references to this server relative, in place; whether there were any by URL.
+
+    `elsewhere`: relative references that mean entries of the same Bundle which come from another server; a reference to
+    this server that would look so stays a URL.
+    """
     found = False
     if type(value) is list:
         for one in value:
-            found |= make_relative(one, base_url)
+            found |= make_relative(one, base_url, elsewhere)
     elif type(value) is dict and value.get("resourceType") != "Bundle":
         for name, one in value.items():
             if type(one) is not str:
-                found |= make_relative(one, base_url)
-            elif name == "reference" and (relative := relative_form(one, base_url)) != one:
-                value[name], found = relative, True
+                found |= make_relative(one, base_url, elsewhere)
+            elif name == "reference":
+                relative = relative_form(one, base_url)
+                if relative != one and relative not in elsewhere:
+                    value[name], found = relative, True
     return found
 
 

@@ -200,6 +200,26 @@ class OwnUrlSuite(Suite):
             id = made["entry"][0]["response"]["location"].split("/")[-3]
             self.assertEqual(await self.subject(), f"Patient/{id}", reference)
 
+    async def test_full_urls_of_another_server(self) -> None:
+        """A URL of this server means its Patient, also when the Bundle brings another server's with the same id."""
+        await self.fill()
+        elsewhere = "https://other.example/fhir"
+        for reference, is_own in (
+            (f"{HOSPITAL}/Patient/2", True),
+            ("Patient/2", False),
+            (f"{elsewhere}/Patient/2", False),
+        ):
+            bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [
+                {"fullUrl": f"{elsewhere}/Patient/2", **entry("POST", "Patient", patient("7"))},
+                {"fullUrl": f"{elsewhere}/Observation/o", **entry("PUT", "Observation/o", observation(reference))},
+            ]}  # fmt: skip
+            made = await self.send("POST", "", bundle)
+            id = made["entry"][0]["response"]["location"].split("/")[-3]
+            self.assertEqual(await self.subject(), reference if is_own else f"Patient/{id}", reference)
+            url = f"Observation?subject=Patient/{'2' if is_own else id}"
+            found = entries(await self.world.send("GET", url))
+            self.assertEqual(found, ["Observation/o"], reference)
+
     async def test_integrity(self) -> None:
         await self.fill()
         self.world.integrity = True
