@@ -74,16 +74,16 @@ class JsonDecimal(Decimal):
         return self
 
 
-def loads(text: bytes | str) -> Any:
+def loads(text: bytes | str, most_values: int = MOST_VALUES) -> Any:
     """The value of a JSON text.  Objects are dicts in order of their members, decimals are JsonDecimal.
 
-    Raises Problem MALFORMED, with line and column or the name of the repeated member; TOO_LARGE above MOST_VALUES.
+    Raises Problem MALFORMED, with line and column or the name of the repeated member; TOO_LARGE above `most_values`.
     """
     data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    if len(data) > _READ_AT_ONCE:
+    if len(data) > min(_READ_AT_ONCE, most_values):
         marks = sum(data.count(mark) for mark in _MARKS)
-        if marks > MOST_VALUES:
-            raise Problem(Category.TOO_LARGE, f"the JSON has more than {MOST_VALUES} commas, brackets and braces")
+        if marks > most_values:
+            raise Problem(Category.TOO_LARGE, f"the JSON has more than {most_values} commas, brackets and braces")
         if marks > _READ_AT_ONCE:
             with without_garbage_collection():
                 return _load_carefully(data, _gradual_decoder())

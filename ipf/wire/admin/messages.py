@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.json import loads
 from ipf.ports import (
     DEFAULT_TENANT,
     Answer,
@@ -36,6 +37,10 @@ DEFAULT_LIMIT = 50
 HIGHEST_LIMIT = 500
 HIGHEST_OFFSET = 2**53
 HIGHEST_ID = 2**63 - 1
+MOST_VALUES = 20_000
+"""Commas, brackets and braces of a body: twice the ids that a request may name."""
+MOST_VALUES_WITH_TEXTS = 100_000
+"""Of a body with the text of a map, which has such signs of its own."""
 TEXT_FILTERS = ("patient", "text", "error")
 TIME_FILTERS = ("received_from", "received_to")
 EXACT_FILTERS = ("source_id", "source_system", "message_type", "correlation_id", "tenant")
@@ -49,6 +54,14 @@ _DELETABLE = "DEAD_LETTER"
 def parameters_of(request: Request) -> dict[str, str]:
     """Query parameters, stripped; the first of a name counts."""
     return {name: value.strip() for name, value in reversed(request.query)}
+
+
+def json_body(request: Request, default: Any, most_values: int = MOST_VALUES) -> Any:
+    """The JSON value of a body, which is read at once, between other requests; `default` without one.
+
+    Problem MALFORMED; TOO_LARGE for a body that takes long to read.
+    """
+    return loads(request.body, most_values) if request.body.strip() else default
 
 
 async def list_messages(inbox: Inbox, request: Request) -> Answer:

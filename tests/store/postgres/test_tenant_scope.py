@@ -54,12 +54,12 @@ USE_ALL_TENANTS = {
     "inbox/message_partitions": "partitions of attempts hold those of all tenants",
     "inbox/retention": "rows past their retention, of any tenant",
     "inbox/statistics": "the operator's traces",
-    "resources/consents": "decisions on access are made of all; rows say their tenant",
+    "resources/writing/consents": "decisions on access are made of all; rows say their tenant",
     "resources/exports": "the export stage takes the next job and removes expired ones, of any tenant",
     "resources/jobs": "the next job is taken and expired ones are removed, of any tenant",
     "resources/identity": "operators list the answers of all",
     "resources/reindex": "definitions of the default tenant count for all; a job says its tenant",
-    "resources/search_words": "at the start the index of words is requested for all",
+    "resources/searches/words": "at the start the index of words is requested for all",
     "resources/resources": "counts by type; changes of subscriptions and topics that every writer must know",
 }
 # Modules that call the FHIR database itself: a statement there finds nothing unless it sets a tenant.

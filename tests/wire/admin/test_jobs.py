@@ -233,6 +233,8 @@ class ReplayTest(OperatorsTest):
         ):
             status, answer = await self.ask("POST", path, body)
             self.assertEqual(status, 400, (path, body, answer))
+        status, answer = await self.ask("POST", "/messages/replay", {"ids": [1] * 20_001})
+        self.assertEqual(status, 413, answer)
         status, found = (await self.ask("GET", "/jobs?status=x"))[:2]
         self.assertEqual((status, found["error"]), (400, "invalid_status"))
         self.assertEqual((await self.ask("GET", "/jobs/7"))[0], 404)

@@ -1,5 +1,5 @@
 -- The audit trail as chains of hashes, one for each tenant and surface, with signed heads.  What a hash covers:
--- ipf/security/audit/chain.py.  Rows are inserted by ipf/store/audit/chain.py, never changed, and removed by retention alone.
+-- ipf/security/audit_chain.py.  Rows are inserted by ipf/store/audit/chain.py, never changed, and removed by retention alone.
 
 DROP FUNCTION take_up_audit(integer);
 

@@ -10,7 +10,7 @@ CREATE TABLE erasures (
     salt text NOT NULL,                      -- random, in hexadecimal digits
     digest text NOT NULL,                    -- SHA-256 of salt, tenant and reference, with NUL between them
     key_id text NOT NULL,                    -- audit_keys.key_id
-    signature text NOT NULL                  -- Ed25519 (ipf/security/audit/erasure_receipt.py), in hexadecimal digits
+    signature text NOT NULL                  -- Ed25519 (ipf/security/erasure_receipt.py), in hexadecimal digits
 );
 CREATE POLICY tenants ON erasures
     USING (partition_id = nullif(current_setting('ipf.partition', true), '')::smallint);

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import (
     Answer,
     ErrorGroup,
@@ -34,6 +33,7 @@ from ipf.wire.admin.messages import (
     InvalidStatus,
     answer,
     filter_of,
+    json_body,
     parameters_of,
     row_id,
     tenant_of,
@@ -223,7 +223,7 @@ def _whole(body: Mapping[str, Any], name: str, default: int, low: int, high: int
 
 
 def _body(request: Request, members: frozenset[str]) -> dict[str, Any]:
-    body = loads(request.body) if request.body.strip() else {}
+    body = json_body(request, {})
     if not isinstance(body, dict) or not set(body) <= members:
         raise Problem(Category.VALUE, f"the body must be a JSON object; it may have {', '.join(sorted(members))}")
     return body

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import (
     ALL_SENDERS,
     Answer,
@@ -32,6 +31,7 @@ from ipf.wire.admin.messages import (
     InvalidStatus,
     answer,
     conflict,
+    json_body,
     parameters_of,
     row_id,
     tenant_of,
@@ -231,7 +231,7 @@ def _has_override(status: str) -> bool | None:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    body = loads(request.body) if request.body.strip() else {}
+    body = json_body(request, {})
     if not isinstance(body, dict):
         raise Problem(Category.VALUE, "the body must be a JSON object")
     return body

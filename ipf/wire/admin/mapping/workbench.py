@@ -13,12 +13,12 @@ from klein import Klein
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Notifier, Request
 from ipf.ports.messages.mapping_admin import MapWorkbench
 from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.mapping.maps import MAPPING
-from ipf.wire.admin.messages import parameters_of
+from ipf.wire.admin.messages import MOST_VALUES_WITH_TEXTS, json_body, parameters_of
 from ipf.wire.http.serving import JSON
 
 _MOST_COMPARED = 50
@@ -101,7 +101,7 @@ async def remove_map(workbench: MapWorkbench, notifier: Notifier, request: Reque
 
 def _body(request: Request, known: set[str]) -> dict[str, Any]:
     """The JSON object of a request.  Problem VALUE, MALFORMED."""
-    body = loads(request.body or b"{}")
+    body = json_body(request, {}, MOST_VALUES_WITH_TEXTS)
     if not isinstance(body, dict) or set(body) - known:
         raise Problem(Category.VALUE, f"the body is an object with {', '.join(sorted(known))}")
     return body

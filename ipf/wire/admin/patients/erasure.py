@@ -16,14 +16,13 @@ from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Request
 from ipf.ports.fhir.erasure import ErasureReceipt
 from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.messages import answer, parameters_of, tenant_of, window
+from ipf.wire.admin.messages import answer, json_body, parameters_of, tenant_of, window
 
 log = Logger()
 
@@ -151,7 +150,7 @@ def _id(text: str) -> str:
 
 
 def _body(request: Request) -> Mapping[str, Any]:
-    body = loads(request.body) if request.body.strip() else {}
+    body = json_body(request, {})
     if not isinstance(body, dict) or not set(body) <= set(_MEMBERS):
         raise Problem(Category.VALUE, f"the body is a JSON object with {', '.join(_MEMBERS)}")
     for name, value in body.items():

@@ -34,7 +34,7 @@ from ipf.ports.identity import (
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.messages import INBOX, InvalidStatus, answer, parameters_of, row_id, tenant_of, window
+from ipf.wire.admin.messages import INBOX, InvalidStatus, answer, json_body, parameters_of, row_id, tenant_of, window
 from ipf.wire.admin.patients.items import answer_item, candidate_item, conflict_item
 
 log = Logger()
@@ -258,7 +258,7 @@ def _exact(parameters: Mapping[str, str], name: str) -> str | None:
 
 
 def _body(request: Request) -> Mapping[str, Any]:
-    body = loads(request.body) if request.body.strip() else {}
+    body = json_body(request, {})
     if not isinstance(body, dict) or not set(body) <= _MEMBERS:
         raise Problem(Category.VALUE, "the body is a JSON object with answer, and may have target and reason")
     return body

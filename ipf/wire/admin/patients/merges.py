@@ -16,13 +16,12 @@ from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Request
 from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
 from ipf.wire.admin.klein_app import Run
-from ipf.wire.admin.messages import answer, parameters_of, tenant_of
+from ipf.wire.admin.messages import answer, json_body, parameters_of, tenant_of
 
 log = Logger()
 
@@ -83,7 +82,7 @@ async def _perform(
     tenant = tenant_of(parameters_of(request))
     if tenant == EVERY_TENANT:
         raise Problem(Category.VALUE, "a merge is within one tenant")
-    body = loads(request.body) if request.body.strip() else {}
+    body = json_body(request, {})
     if not isinstance(body, dict) or not set(body) <= set(known):
         raise Problem(Category.VALUE, f"the body is a JSON object with {', '.join(known)}")
     source, target, reason = _patient(body, "source"), _patient(body, "target"), _reason(body)

@@ -13,11 +13,10 @@ from klein import Klein
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Request
 from ipf.ports.messages.forwards import DestinationRow, ForwardRow, ForwardStatus, ForwardStore
 from ipf.wire.admin.klein_app import Routes, Run
-from ipf.wire.admin.messages import InvalidStatus, answer, parameters_of, row_id, timestamp, window
+from ipf.wire.admin.messages import InvalidStatus, answer, json_body, parameters_of, row_id, timestamp, window
 
 Names = Callable[[], Collection[str]]
 """The destinations of the settings."""
@@ -43,7 +42,7 @@ async def list_messages(store: ForwardStore, name: str, request: Request) -> Ans
 
 async def retry(store: ForwardStore, name: str, request: Request) -> Answer:
     """`POST /admin/destinations/{name}/retry`: all dead letters, or the one of `{"message_id": 7}`."""
-    body = loads(request.body) if request.body else {}
+    body = json_body(request, {})
     if not isinstance(body, dict) or set(body) - {"message_id"}:
         raise Problem(Category.VALUE, 'the body must be empty, or {"message_id": the id of a message}')
     given = body.get("message_id")
@@ -53,7 +52,7 @@ async def retry(store: ForwardStore, name: str, request: Request) -> Answer:
 
 async def skip(store: ForwardStore, name: str, request: Request) -> Answer:
     """`POST /admin/destinations/{name}/skip` with `{"message_id": 7}`: it becomes a dead letter.  Problem NOT_FOUND."""
-    body = loads(request.body) if request.body else None
+    body = json_body(request, None)
     if not isinstance(body, dict) or set(body) != {"message_id"}:
         raise Problem(Category.VALUE, 'the body must be {"message_id": the id of a pending message}')
     await store.skip(name, row_id(str(body["message_id"])))

@@ -14,12 +14,11 @@ from klein import Klein
 from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Request
 from ipf.ports.messages.feeds import FeedRow, FeedState, FeedStore
 from ipf.ports.messages.sources import PolledSource
 from ipf.wire.admin.klein_app import Routes, Run
-from ipf.wire.admin.messages import answer, timestamp
+from ipf.wire.admin.messages import answer, json_body, timestamp
 
 Sources = Callable[[], Mapping[str, PolledSource]]
 """The source of each feed of the profiles in use, by the name of the feed."""
@@ -47,7 +46,7 @@ async def rewind(feeds: FeedStore, request: Request) -> Answer:
 
 
 def _body(request: Request, expected: set[str]) -> tuple[str, Json]:
-    body = loads(request.body) if request.body else None
+    body = json_body(request, None)
     if not isinstance(body, dict) or set(body) != expected or not isinstance(body["name"], str):
         raise Problem(Category.VALUE, f"the body must be an object with {' and '.join(sorted(expected))}")
     return body["name"], body
