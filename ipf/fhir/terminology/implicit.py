@@ -12,8 +12,6 @@ from urllib.parse import unquote
 Json = dict[str, Any]
 SNOMED, LOINC = "http://snomed.info/sct", "http://loinc.org"
 RXNORM = "http://www.nlm.nih.gov/research/umls/rxnorm"
-
-
 ECL = "?fhir_vs=ecl/"
 
 

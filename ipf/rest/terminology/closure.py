@@ -40,7 +40,7 @@ async def closure(request: Request, repository: Repository) -> Answer:
     if not concepts and since is None:
         await repository.closures.start(request.tenant, table)
         return _answer(name, 0, [])
-    known = (await conformance_of(repository).definitions_of(request.tenant)).terminology
+    known = (await conformance_of(repository).current_definitions_of(request.tenant)).terminology
     if concepts:
         since = await _add(request, repository, known, table, name, concepts)
     held = await repository.closures.concepts(request.tenant, table)

@@ -22,7 +22,7 @@ async def definitions(request: Request, repository: Repository, *kinds: str) -> 
         operation = request.path[-1]
         text = f"{operation} is defined for {' and '.join(kinds)}, not for {request.path[0]}"
         raise Problem(Category.NOT_FOUND, text)
-    return await conformance_of(repository).definitions_of(request.tenant)
+    return await conformance_of(repository).current_definitions_of(request.tenant)
 
 
 async def by_id(request: Request, repository: Repository, kind: str) -> Json | None:

@@ -1,4 +1,4 @@
-"""Rules that the store does not answer as they are: with regular expressions, which RE2 runs here, and on values."""
+"""Rules with regular expressions, which RE2 runs here, and rules on values, as rules that the store answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def with_values(
                 values = frozenset(await systems.values(system, part.name, MOST_VALUES))
             else:
                 values = frozenset(value for one in concepts for name, value in one.properties if name == part.name)
-            selected = EveryRule((Among(values), part.rule))
+            selected = EveryRule((Among(values), await with_values(part.rule, system, systems)))
             listed, _ = await systems.page(system, selected, (), 0, MOST_MATCHES + 1)
             if len(listed) > MOST_MATCHES:
                 text = f"a rule on the property {part.name} of {system.url} selects more than {MOST_MATCHES} values"

@@ -31,7 +31,7 @@ class TenantTerminology:
         self, tenant: str, url: str, resource_type: str, parameters: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
         """(system, code) of the members.  Problem for a value set that is not completely loaded."""
-        terminology = (await self._conformance.definitions_of(tenant)).terminology
+        terminology = (await self._conformance.current_definitions_of(tenant)).terminology
 
         def expanded() -> tuple[Membership, frozenset[tuple[str, str]]]:
             members = enumerable(terminology.members(url), url)
@@ -47,7 +47,7 @@ class TenantTerminology:
         self, tenant: str, system: str, code: str, relation: str, resource_type: str, parameters: Sequence[str]
     ) -> frozenset[str]:
         """The code and those above or below it.  Problem NOT_SUPPORTED when the code system is not loaded."""
-        terminology = (await self._conformance.definitions_of(tenant)).terminology
+        terminology = (await self._conformance.current_definitions_of(tenant)).terminology
         imported = terminology.imported(system)
         if imported is not None:
             rule = Above(code) if relation == "above" else Below(code)

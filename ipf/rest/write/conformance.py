@@ -2,7 +2,7 @@
 
 A process has one object, which loads on first use.  Stored definitions (profiles, value sets, code systems) are checked
 for changes after a write of such a type by this process, and after REFRESH_SECONDS, since other processes write too.
-Each tenant has its own.  Imported code systems are those of IMPORTED_SECONDS ago.
+Each tenant has its own.
 
 Contract: `SUBSCRIPTION_SERVICE_VALIDATION_MODE` off | warn | enforce (interface specification, "Profile validation").
 """
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
 REFRESH_SECONDS = 10
-IMPORTED_SECONDS = 1
-"""How long an import can end, or replace another one, before requests see it."""
 MAX_STORED = 5000
 DEFINITIONS = ("StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap", "Questionnaire")
 """The resource types loaded from packages and from the store."""
@@ -82,7 +80,6 @@ class Conformance:
         self.mode = mode
         self.systems = systems
         self._imported: tuple[ImportedSystem, ...] = ()
-        self._imported_at = _LONG_AGO
         self._run_in_thread = run_in_thread
         self._load_packages = load_packages
         self._store = store
@@ -107,23 +104,24 @@ class Conformance:
             self._catalog = Catalog(self.packages, Structures(self._in_packages))
         return self._catalog
 
+    async def current_definitions_of(self, tenant: str) -> Definitions:
+        """As `definitions_of`, with the code systems that are imported now."""
+        await self._load_imported()
+        return await self.definitions_of(tenant)
+
     async def _load_imported(self) -> None:
-        """Take the imported code systems from the store, IMPORTED_SECONDS after the last time."""
-        now = self._clock()
-        if self.systems is None or now - self._imported_at < timedelta(seconds=IMPORTED_SECONDS):
+        if self.systems is None or (found := tuple(await self.systems.imported())) == self._imported:
             return
-        found = tuple(await self.systems.imported())
-        self._imported_at = now
-        if found != self._imported:
-            self._imported, self._shared = found, None
-            self._cache.clear()
+        self._imported, self._shared = found, None
+        self._cache.clear()
 
     async def definitions_of(self, tenant: str) -> Definitions:
         """The current definitions of a tenant; checks for changes in the store."""
-        await self._load_imported()
         cached, now = self._cache.get(tenant), self._clock()
         if cached is not None and now - cached.checked_at < timedelta(seconds=REFRESH_SECONDS):
             return cached.definitions
+        await self._load_imported()
+        cached = self._cache.get(tenant)
         state = await self._state(tenant)
         if cached is None or cached.state != state:
             stored = await self._stored(tenant, state)
@@ -155,16 +153,12 @@ class Conformance:
                 wanted.setdefault(imported, set()).add(code)
         for imported, asked in wanted.items():
             if self.systems is not None:
-                terminology.remember(imported, sorted(asked), await self._facts(self.systems, imported, asked))
-
-    async def _facts(self, systems: CodeSystems, imported: ImportedSystem, codes: set[str]) -> dict[str, Facts]:
-        """The facts of these codes.  Problem UNAVAILABLE when another import has replaced the system; then the next
-        request takes that one."""
-        try:
-            return await _facts(systems, imported, codes)
-        except Problem:
-            self._imported_at = _LONG_AGO
-            raise
+                try:
+                    terminology.remember(imported, sorted(asked), await _facts(self.systems, imported, asked))
+                except Problem:  # another import may have replaced the system: the next request looks again
+                    for cached in self._cache.values():
+                        cached.checked_at = _LONG_AGO
+                    raise
 
     def note_write(self, request: Request) -> None:
         """After a write that may have changed definitions: check for changes on next use."""

@@ -1,7 +1,7 @@
 """Included resources of a page: referenced by its matches (`_include`), or referencing them (`_revinclude`).
 
 References are taken from the index entries of the resources on the page; references to other servers are ignored.
-Canonical URLs are looked for among the resources with such a URL (`search_canonical.py`).
+Canonical URLs are looked for among the resources with such a URL (`canonical.py`).
 With `:iterate` an include is followed from included resources too, step by step, until nothing new is found.
 
 Source: https://hl7.org/fhir/R4/search.html#revinclude
