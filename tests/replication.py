@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 
+from tests import processes
 from tests.waiting import PATIENCE, free_port
 
 _NEEDED = ("initdb", "pg_ctl", "pg_basebackup", "pg_rewind", "psql")
@@ -162,21 +163,18 @@ class Server:
         if mode != "kill":
             program("pg_ctl", "stop", "-D", str(self.data), "-w", "-m", mode)
             return
-        killed = self._processes()
-        for process in killed:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        killed = processes.family(self._postmaster())
+        processes.send(killed, signal.SIGKILL)
         psutil.wait_procs(killed, timeout=PATIENCE)
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def hang(self) -> None:
         """SIGSTOP of all its processes: its sockets stay open, and nothing answers."""
-        self._processes()[0].suspend()  # it makes no further ones
-        self._signal(signal.SIGSTOP)
+        processes.suspend(self._postmaster())
 
     def resume(self) -> None:
         """End `hang`."""
-        self._signal(signal.SIGCONT)
+        processes.resume(processes.family(self._postmaster()))
 
     def promote(self) -> None:
         """Make a standby writable."""
@@ -214,15 +212,6 @@ class Server:
 
     def _postmaster(self) -> int:
         return int((self.data / "postmaster.pid").read_text().split()[0])
-
-    def _processes(self) -> list[psutil.Process]:
-        first = self.process()
-        return [first, *first.children(recursive=True)]
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
 
 
 class Pair:

@@ -31,10 +31,18 @@ Traceback (most recent call last):
 builtins.ValueError: no number
 
 tests.b.Two.test_z
+{LINE}
+[ERROR]
+Traceback (most recent call last):
+  File "c.py", line 3, in test_w
+    process.send_signal(9)
+psutil.NoSuchProcess: process no longer exists (pid=7)
+
+tests.c.Three.test_w
 {"-" * 79}
 Ran 4 tests in 1.0s
 
-FAILED (failures=2, errors=1, successes=1)
+FAILED (failures=2, errors=2, successes=1)
 """
 SKIPPED = "  test_x ...   [SKIPPED]\nno PostgreSQL here\nRan 2 tests in 1.0s\n\nPASSED (skips=1, successes=1)\n"
 
@@ -60,7 +68,8 @@ class SummaryTests(SynchronousTestCase):
                     "failed: tests.a.One.test_x: twisted.trial.unittest.FailTest: not equal: a = 1",
                     "failed: tests.a.One.test_y: twisted.trial.unittest.FailTest: not equal: a = 1",
                     "failed: tests.b.Two.test_z: builtins.ValueError: no number",
-                    "3 passed, 3 failed, 1 skipped",
+                    "failed: tests.c.Three.test_w: psutil.NoSuchProcess: process no longer exists (pid=7)",
+                    "3 passed, 4 failed, 1 skipped",
                 ],
             ),
         )

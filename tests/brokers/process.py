@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tests import processes
 from tests.waiting import PATIENCE
 
 
@@ -65,10 +66,8 @@ class BrokerProcess:
     def _signal(self, number: int) -> list[psutil.Process]:
         """Send a signal to the process and what it started: some are started by a script.  Whoever got it."""
         assert self._process is not None
-        parent = psutil.Process(self._process.pid)
-        family = [parent, *parent.children(recursive=True)]
-        for one in family:
-            one.send_signal(number)
+        family = processes.family(self._process.pid)
+        processes.send(family, number)
         return family
 
     def kill(self) -> None:
@@ -81,7 +80,7 @@ class BrokerProcess:
         """It keeps its connections and answers nothing."""
         paused = self._signal(signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE):
-            while not all(is_paused(one.pid) for one in paused):
+            while not all(is_paused(one.pid) for one in paused if one.is_running()):
                 await asyncio.sleep(0.01)
 
     def go_on(self) -> None:

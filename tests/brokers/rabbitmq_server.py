@@ -25,6 +25,7 @@ class RabbitServer(BrokerProcess):
         super().__init__(folder)
         self.port, self.secure_port = free_port(), free_port()
         self._distribution_port, self._mapper_port = free_port(), free_port()
+        self._node = f"ipf{self.port}@localhost"
         self._configuration = configuration.replace("SECURE_PORT", str(self.secure_port))
         self._login = pika.PlainCredentials(*login)
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -49,7 +50,7 @@ class RabbitServer(BrokerProcess):
         place = str(self.folder)
         return os.environ | {
             "HOME": place,
-            "RABBITMQ_NODENAME": f"ipf{self.port}@localhost",
+            "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
             "RABBITMQ_CONFIG_FILE": f"{place}/rabbitmq.conf",
@@ -79,9 +80,21 @@ class RabbitServer(BrokerProcess):
             connection.channel().queue_declare(name, durable=True, arguments=arguments)
 
     async def add_queue(self, name: str, **arguments: Any) -> None:
-        """Make a durable queue."""
+        """Make a durable queue, and wait until it outlives `kill`.
+
+        The broker writes its log of definitions later, and part by part: what is before another entry is complete.
+        """
         named = {key.replace("_", "-"): value for key, value in arguments.items()}
         await asyncio.to_thread(self._declare, name, **named)
+        await asyncio.to_thread(self._declare, next_entry := f"{name}.next-entry")
+        async with asyncio.timeout(PATIENCE):
+            while not self._is_on_disk(next_entry):
+                await asyncio.sleep(0.05)
+
+    def _is_on_disk(self, queue: str) -> bool:
+        """Whether the tables of the node have its name."""
+        tables = self.folder.glob(f"mnesia/{self._node}/*.[DL]*")
+        return any(queue.encode() in table.read_bytes() for table in tables)
 
     def _count(self, queue: str) -> int:
         with self._connect() as connection:

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from tests import processes
 from tests.replication import as_postgres, binaries, program, scratch_folder, why_not
 from tests.service_process import ROOT
 from tests.waiting import PATIENCE, free_port
@@ -102,11 +103,9 @@ class Node:
         with contextlib.suppress(OSError, ValueError, psutil.Error):
             first = psutil.Process(int((self.folder / self.name / "postmaster.pid").read_text().split()[0]))
             if first.cwd() == str(self.folder / self.name):
-                victims = [first, *first.children(recursive=True)]
+                victims = processes.family(first.pid)
         self._kill("patroni")
-        for process in victims:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        processes.send(victims, signal.SIGKILL)
         psutil.wait_procs(victims, timeout=PATIENCE)
 
     def _kill(self, what: str) -> None:

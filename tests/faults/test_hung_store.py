@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from collections.abc import Sequence
 from typing import Any
 
-import psutil
 from twisted.trial.unittest import TestCase
 
+from tests import processes
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
@@ -37,14 +35,14 @@ class HungStoreTests(TestCase):
             await scenario.feed.until(100)
             for _ in range(times):
                 refused, lost = scenario.feed.codes["AE"], scenario.feed.codes["lost"]
-                stopped = suspend(scenario)
+                stopped = processes.suspend(postmaster(scenario))
                 try:
                     await self._answers(scenario.service)
                     async with asyncio.timeout(PATIENCE):
                         while scenario.feed.codes["AE"] <= refused:
                             await asyncio.sleep(0.05)
                 finally:
-                    resume(stopped)
+                    processes.resume(stopped)
                 self.assertEqual(scenario.feed.codes["lost"], lost)
                 await scenario.feed.until(len(scenario.feed.accepted) + 100)
             await scenario.feed.stop()
@@ -80,11 +78,11 @@ class HungStoreTests(TestCase):
         async with Scenario(IPF_WORKER_PROCESSES="1", IPF_STOP_SECONDS="2") as scenario:
             scenario.feed.start()
             await scenario.feed.until(20)
-            stopped = suspend(scenario)
+            stopped = processes.suspend(postmaster(scenario))
             try:
                 self.assertEqual(await asyncio.to_thread(scenario.service.stop), 0)
             finally:
-                resume(stopped)
+                processes.resume(stopped)
                 scenario.feed.abandon()
 
 
@@ -113,18 +111,6 @@ async def timed(service: ServiceProcess, path: str) -> tuple[str, int, Any, floa
     return path, status, body, time.monotonic()
 
 
-def suspend(scenario: Scenario) -> Sequence[psutil.Process]:
-    """Stop the postmaster first, so that it starts nothing more, then all others."""
-    postmaster = psutil.Process(int((scenario.postgres / "postmaster.pid").read_text().split()[0]))
-    postmaster.send_signal(signal.SIGSTOP)
-    children = postmaster.children(recursive=True)
-    for child in children:
-        child.send_signal(signal.SIGSTOP)
-    return [postmaster, *children]
-
-
-def resume(stopped: Sequence[psutil.Process]) -> None:
-    """Let them go on."""
-    for process in stopped:
-        if process.is_running():
-            process.send_signal(signal.SIGCONT)
+def postmaster(scenario: Scenario) -> int:
+    """The process id of its PostgreSQL."""
+    return int((scenario.postgres / "postmaster.pid").read_text().split()[0])

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import shutil
-import signal
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from ipf.store.postgres.embedded import EmbeddedPostgres
-from tests import postgres
+from tests import postgres, processes
 from tests.faults.feed import admission
 from tests.faults.scenario import PATIENT, scratch
 from tests.flows.idp import OwnProvider
@@ -75,6 +74,7 @@ class World:
         self.tokens = {tenant: self.provider.token(f"tenant-{tenant}", SCOPE) for tenant in TENANTS}
         self.ports = {tenant: free_port() for tenant in TENANTS}
         self.home: dict[str, str] = {}
+        self._stopped: list[psutil.Process] = []
         self.service = ServiceProcess(self.folder / "service")
 
     async def start(self, *, north_is_up: bool) -> None:
@@ -106,8 +106,7 @@ class World:
             await deferToThread(hook.stop)
         await deferToThread(self.provider.stop)
         if self.north.running():
-            for process in self._processes():
-                process.send_signal(signal.SIGCONT)
+            processes.resume(self._stopped)
             await self.north.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -189,21 +188,15 @@ class World:
 
     # -- faults of the second server
 
-    def _processes(self) -> list[psutil.Process]:
-        pid = self.north.pid()
-        assert pid is not None
-        postmaster = psutil.Process(pid)
-        return [postmaster, *postmaster.children(recursive=True)]
-
     def suspend(self) -> None:
         """The second server hangs: its sockets stay open, and nothing answers."""
-        for process in self._processes():
-            process.send_signal(signal.SIGSTOP)
+        pid = self.north.pid()
+        assert pid is not None
+        self._stopped = processes.suspend(pid)
 
     def resume(self) -> None:
         """It goes on."""
-        for process in self._processes():
-            process.send_signal(signal.SIGCONT)
+        processes.resume(self._stopped)
 
 
 def program(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # has no types of its own
 from twisted.trial.unittest import TestCase
 
+from tests import processes
 from tests.event_loop import run
 from tests.service_process import ROOT, ServiceProcess
 from tests.waiting import PATIENCE
@@ -33,11 +35,12 @@ def left_behind(folder: Path) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            about = [process.cwd(), *process.cmdline(), process.environ().get("IPF_DATA_DIR", "")]
+            command = process.cmdline()
+            about = [process.cwd(), *command, process.environ().get("IPF_DATA_DIR", "")]
         except psutil.Error:
             continue
         if process.pid != os.getpid() and any(str(folder) in one for one in about):
-            found.append(f"{process.pid} {' '.join(process.cmdline())}")
+            found.append(f"{process.pid} {' '.join(command)}")
     return found
 
 
@@ -134,9 +137,10 @@ class StartTests(TestCase):
                 self.assertIs(service.ended(), None, service.log_tail())
                 await asyncio.sleep(0.002)
             if number == signal.SIGINT:  # as of a terminal: to all processes
-                for child in psutil.Process(service.pid).children(recursive=True):
-                    if "postgres" not in child.name():
-                        child.send_signal(number)
+                for child in processes.family(service.pid)[1:]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if "postgres" not in child.name():
+                            child.send_signal(number)
             os.kill(service.pid, number)
             while service.ended() is None:
                 await asyncio.sleep(0.05)

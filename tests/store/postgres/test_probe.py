@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ from ipf.store.postgres.hosts import hosts_of
 from ipf.store.postgres.migrate import LOCK, migrate
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.probe import TICKS, Probe
-from tests import postgres
+from tests import postgres, processes
 from tests.store.postgres.clock import ClockWithSockets
 from tests.waiting import PATIENCE
 
@@ -116,16 +115,12 @@ class HangTest(TestCase):
         self.addCleanup(lambda: started(remove()))
 
     def _suspend(self) -> None:
-        postmaster = psutil.Process(self.server.pid())
-        postmaster.send_signal(signal.SIGSTOP)  # first, so that it starts nothing more
-        self.stopped = [postmaster, *postmaster.children(recursive=True)]
-        for process in self.stopped[1:]:
-            process.send_signal(signal.SIGSTOP)
+        pid = self.server.pid()
+        assert pid is not None
+        self.stopped = processes.suspend(pid)
 
     def _resume(self) -> None:
-        for process in self.stopped:
-            if process.is_running():
-                process.send_signal(signal.SIGCONT)
+        processes.resume(self.stopped)
         self.stopped = []
 
     async def test_every_statement_fails_and_the_pool_comes_back(self) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from ipf.ports import Delivered, Event, Notification
+from ipf.ports import Event, Notification
 from ipf.wire.channels.brokers import BrokerChannel
 from tests.faults.scenario import scratch
 from tests.waiting import PATIENCE
@@ -54,15 +54,11 @@ class BrokerCase(TestCase):
         found: T = await deferToThread(asyncio.run, work)
         return found
 
-    async def delivered(
-        self, channel: BrokerChannel, notification: Notification, seconds: float = PATIENCE
-    ) -> Delivered:
-        """Send as the ledger does: again and again, until it is acknowledged."""
-        deadline = reactor.seconds() + seconds
-        while True:
-            sent = await channel.send(notification)
-            if sent.succeeded or reactor.seconds() > deadline:
-                return sent
+    async def delivered(self, channel: BrokerChannel, notification: Notification) -> None:
+        """Send as the ledger does: again and again, until it is acknowledged.  It fails with the last error."""
+        deadline = reactor.seconds() + PATIENCE
+        while not (sent := await channel.send(notification)).succeeded:
+            self.assertLess(reactor.seconds(), deadline, sent.error)
             await deferLater(reactor, 0.1)
 
     async def refused(self, channel: BrokerChannel, notification: Notification, error: str) -> None:

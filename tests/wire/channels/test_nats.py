@@ -103,19 +103,19 @@ class PlainTests(NatsCase):
         self.server.kill()
         await self.refused(self.sender, note(f"{self.host}/fhir.a", 2), "NATS: not connected: ")
         await self.aside(self.server.start())
-        self.assertTrue((await self.delivered(self.sender, note(f"{self.host}/fhir.a", 2))).succeeded)
+        await self.delivered(self.sender, note(f"{self.host}/fhir.a", 2))
         stored = await self.aside(self.server.stored("FHIR"))
         self.assertEqual([one.headers["X-Ipf-Event-Number"] for one in stored], ["1", "2"])
 
     async def test_a_server_that_does_not_answer(self) -> None:
         """The attempt fails at its time limit; what the server took in meanwhile is not stored twice."""
         impatient = self.channel(self.host, 1.0)
-        self.assertTrue((await self.delivered(impatient, note(f"{self.host}/fhir.a"))).succeeded)
+        await self.delivered(impatient, note(f"{self.host}/fhir.a"))
         await self.aside(self.server.pause())
         sent = await impatient.send(note(f"{self.host}/fhir.a", 2))
         self.assertEqual((sent.succeeded, sent.error), (False, "no acknowledgement within 1 s"))
         self.server.go_on()
-        self.assertTrue((await self.delivered(impatient, note(f"{self.host}/fhir.a", 2))).succeeded)
+        await self.delivered(impatient, note(f"{self.host}/fhir.a", 2))
         stored = await self.aside(self.server.stored("FHIR"))
         self.assertEqual([one.headers["X-Ipf-Event-Number"] for one in stored], ["1", "2"])
 
