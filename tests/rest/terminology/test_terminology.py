@@ -234,6 +234,15 @@ class TerminologySuite(Suite):
         for url, expected in rows:
             answer = await self.world.send("GET", url)
             self.assertEqual((answer.status, said(answer).get("result")), (200, expected), url)
+        for url, meant in (
+            (f"{gender}{system}&code=Male", "did you mean 'male'?"),
+            (f"{gender}{system}&code=Femal", "did you mean 'female'?"),
+            (f"{gender}&system=http://x.test/cs&code=male", f"did you mean '{GENDER}|male'?"),
+            (f"CodeSystem/$validate-code?url={GENDER}&code=Female", "did you mean 'female'?"),
+            ("CodeSystem/$validate-code?url=http://unitsofmeasure.org&code=mmHg", "did you mean 'mm[Hg]'?"),
+        ):
+            message = str(said(await self.world.send("GET", url))["message"])
+            self.assertTrue(message.endswith(meant), message)
         unknown = f"ValueSet/$validate-code?url={VS}condition-code&system=http://snomed.info/sct&code=1"
         self.assertEqual((await self.world.send("GET", unknown)).status, 422)
         concept = {"coding": [{"system": "http://x.test/cs", "code": "a"}, {"system": GENDER, "code": "male"}]}

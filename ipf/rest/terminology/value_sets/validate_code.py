@@ -6,12 +6,16 @@ https://hl7.org/fhir/R4/codesystem-operation-validate-code.html
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ipf.errors import Category, Problem
+from ipf.fhir import ucum
 from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
+from ipf.fhir.validation.proposals import code_meant, code_of_system_meant
 from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
@@ -32,16 +36,35 @@ PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The codes of a request, and whether each is in `where`; None: it cannot be told."""
+    """The codes of a request, and whether each is in `where`; None: it cannot be told.
+
+    `propose`: the code of `where` that was meant by a system and a code, if one is near.
+    """
 
     codings: list[Json]
     found: list[bool | None]
     where: str
+    propose: Callable[[str, str], str | None]
 
     @property
     def named(self) -> str:
         """The codes, for a message."""
         return ", ".join(f"{one.get('system', '')}|{one['code']}" for one in self.codings)[:300]
+
+    def refusal(self) -> str:
+        """Why the result is false, with the code that was meant.  Problem INVALID: it cannot be told."""
+        if None in self.found:
+            raise Problem(
+                Category.INVALID, f"{self.named} cannot be validated against {self.where[:200]}: it is not loaded"
+            )
+        text = f"{self.named} is not in {self.where[:200]}"
+        if len(self.codings) > 1:
+            return text
+        system, code = self.codings[0].get("system") or "", self.codings[0]["code"]
+        if system == ucum.SYSTEM and not ucum.is_unit(code):
+            return ucum.refusal(code)
+        meant = self.propose(system, code)
+        return f"{text}; did you mean {meant!r}?" if meant else text
 
 
 async def validate_code(request: Request, repository: Repository) -> Answer:
@@ -56,7 +79,8 @@ async def validate_code(request: Request, repository: Repository) -> Answer:
     else:
         bound = await bound_value_set(request, known, arguments, repository)
         case = await _in_set(resource, bound, conformance, known, arguments, repository)
-    return await _result(case, conformance, terminology, arguments)
+    message = None if True in case.found else await repository.run_in_thread(case.refusal)
+    return await _result(case, message, conformance, terminology, arguments)
 
 
 async def _in_system(
@@ -74,7 +98,7 @@ async def _in_system(
         terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
         for one in codings
     ]
-    return _Case(codings, found, str(system))
+    return _Case(codings, found, str(system), partial(code_of_system_meant, terminology))
 
 
 def _check_version(terminology: Terminology, system: str, version: str | None) -> None:
@@ -106,7 +130,7 @@ async def _in_set(
     )
     if None in found and True not in found and members.errors:
         raise unusable(members, url)
-    return _Case(codings, found, url)
+    return _Case(codings, found, url, lambda system, code: code_meant(members, system or None, code))
 
 
 async def _recall_members(
@@ -137,13 +161,11 @@ async def _grounded(
     return replace(members, rules=rules)
 
 
-async def _result(case: _Case, conformance: Conformance, terminology: Terminology, arguments: Arguments) -> Answer:
-    """Parameters with the result; 422 when the code system is not loaded."""
-    if True not in case.found and None in case.found:
-        text = f"{case.named} cannot be validated against {case.where[:200]}: it is not loaded"
-        raise Problem(Category.INVALID, text)
+async def _result(
+    case: _Case, message: str | None, conformance: Conformance, terminology: Terminology, arguments: Arguments
+) -> Answer:
+    """Parameters with the result.  `message`: why it is false."""
     result = True in case.found
-    message = None if result else f"{case.named} is not in {case.where[:200]}"
     right = case.codings[case.found.index(True)] if result else case.codings[0]
     system, code = right.get("system") or "", right["code"]
     proper = terminology.display(canonical(system, right.get("version")), code)
