@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
-from ipf.fhir.model.dates import Range, date_range
 from ipf.fhir.model.json import dumps
 from ipf.fhir.structure.primitives import is_id
 from ipf.ports import Answer, Json, Request, Version
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.http.outcome import success
+from ipf.rest.interactions.searches.care_period import CarePeriod
 from ipf.rest.interactions.searches.search import Scope, queries_of, search_response, self_link
 from ipf.rest.write.repository import Repository
 
@@ -37,8 +37,7 @@ class _Asked:
     """The parameters of a request; `types`: as values of a token search."""
 
     patient: str
-    start: str | None
-    end: str | None
+    period: CarePeriod
     types: Sequence[str]
     on_demand: bool
     profiles: Sequence[str]
@@ -54,7 +53,7 @@ async def docref(request: Request, repository: Repository) -> Answer:
         note = dumps(success(_NONE_ON_DEMAND))
         own = [self_link(request, "/".join(request.path), request.query)]
         return Answer(200, searchset((), 0, request.base_url, own, outcome=note))
-    if asked.start or asked.end:
+    if asked.period.terms("period"):
         return await search_response(request, repository, [*pairs, ("type", ",".join(asked.types))], _SCOPE)
     found: dict[str, Version] = {}
     for one in asked.types:
@@ -71,28 +70,9 @@ def _asked(arguments: Arguments) -> _Asked:
     patient = arguments.required("patient").removeprefix("Patient/")
     if not is_id(patient):
         raise Problem(Category.VALUE, "patient must be the id of a Patient", "patient")
-    start, end = _date(arguments, "start"), _date(arguments, "end")
-    if start and end and _bounds(start)[0] >= _bounds(end)[1]:
-        raise Problem(Category.VALUE, "start must not be after end", "start")
+    period = CarePeriod.read(arguments.text("start"), arguments.text("end"))
     types = [_token(one) for one in arguments.choices("type", "Coding")] or [CCD]
-    return _Asked(patient, start, end, types, arguments.boolean("on-demand"), arguments.texts("profile"))
-
-
-def _date(arguments: Arguments, name: str) -> str | None:
-    """A dateTime; a plus sign that was not escaped in the URL arrives as a space."""
-    value = arguments.text(name)
-    if value is None:
-        return None
-    value = value.replace(" ", "+")
-    if date_range(value) is None:
-        raise Problem(Category.VALUE, f"{name} must be a dateTime, such as 2026-01-31T08:00:00Z", name)
-    return value
-
-
-def _bounds(value: str) -> Range:
-    found = date_range(value)
-    assert found is not None, "checked before"
-    return found
+    return _Asked(patient, period, types, arguments.boolean("on-demand"), arguments.texts("profile"))
 
 
 def _token(value: str | Json) -> str:
@@ -117,12 +97,9 @@ def _escaped(text: str) -> str:
 def _search(asked: _Asked) -> Pairs:
     """The search for the documents, without their types."""
     found: Pairs = [("patient", f"Patient/{asked.patient}")]
-    if asked.start or asked.end:
-        found.append(("status:not", "entered-in-error"))
-    else:
-        found.append(("status", "current"))
-    found += [("period", f"ge{asked.start}")] if asked.start else []
-    found += [("period", f"le{asked.end}")] if asked.end else []
+    of_period = asked.period.terms("period")
+    found.append(("status:not", "entered-in-error") if of_period else ("status", "current"))
+    found += of_period
     if asked.profiles:
         found.append(("format", ",".join(map(_escaped, asked.profiles))))
     return found

@@ -16,8 +16,9 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.parameters.compartments import compartments, membership
 from ipf.ports import Answer, Request
-from ipf.ports.queries.predicates import Test
+from ipf.ports.queries.predicates import AllOf, Test
 from ipf.rest.http.exchange import applied, preference, selection
+from ipf.rest.interactions.searches.care_period import CarePeriod
 from ipf.rest.interactions.searches.include import Included, references
 from ipf.rest.interactions.searches.search import (
     CURSOR,
@@ -34,28 +35,34 @@ from ipf.rest.interactions.searches.types import search_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import readable_now
 
-_PARAMETERS = frozenset({"_since", "_type", "_count", CURSOR})
-_RECORDS = frozenset({"Patient", "Encounter"})
+_PERIOD = ("start", "end")
+_PARAMETERS = {
+    "Patient": frozenset({"_since", "_type", "_count", CURSOR, *_PERIOD}),
+    "Encounter": frozenset({"_since", "_type", "_count", CURSOR}),
+}
 
 
 async def everything(request: Request, repository: Repository) -> Answer:
-    """A searchset Bundle; `_since`, `_type` and `_count` narrow it.  404 and 410 as for a read."""
+    """A searchset Bundle; `_since`, `_type`, `start` and `end` narrow it.  404 and 410 as for a read."""
     compartment, id = request.path[:2]
-    if compartment not in _RECORDS:
-        raise Problem(Category.NOT_FOUND, f"$everything is defined for {' and '.join(sorted(_RECORDS))}")
+    if compartment not in _PARAMETERS:
+        raise Problem(Category.NOT_FOUND, f"$everything is defined for {' and '.join(_PARAMETERS)}")
     version = await repository.store.read(request.tenant, compartment, id)
     version = await readable_now(version, request.caller, request.tenant, repository.store)
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"{compartment}/{id} does not exist")
     accepted = _accepted(request, selection(request.query))
-    named, pairs = types_of(accepted)
+    named, pairs = types_of([pair for pair in accepted if pair[0] not in _PERIOD])
+    asked = dict(accepted)
+    period = CarePeriod.read(*(asked.get(name) for name in _PERIOD))
     members = compartments()[compartment]
     possible = [one for one in (compartment, *sorted(members)) if not named or one in named]
     types = await types_found(request, repository, possible, named)
 
     def restrict(resource_type: str) -> Test | None:
-        return membership(compartment, id, resource_type)
+        belongs, in_period = membership(compartment, id, resource_type), period.test(resource_type)
+        return belongs if belongs is None or in_period is None else AllOf((belongs, in_period))
 
     cursor, pairs = cursor_of(pairs)
     search_pairs = [("_lastUpdated", f"ge{value}") if name == "_since" else (name, value) for name, value in pairs]
@@ -90,7 +97,8 @@ def _is_supporting(resource_type: str, compartment: str, named: Sequence[str]) -
 
 
 def _accepted(request: Request, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    unknown = [name for name, _ in pairs if name not in _PARAMETERS]
+    known = _PARAMETERS[request.path[0]]
+    unknown = [name for name, _ in pairs if name not in known]
     if unknown and preference(request, "handling") != "lenient":
         raise Problem(Category.NOT_SUPPORTED, f"$everything has no parameter {unknown[0][:80]}", unknown[0][:80])
-    return [pair for pair in pairs if pair[0] in _PARAMETERS]
+    return [pair for pair in pairs if pair[0] in known]

@@ -33,7 +33,8 @@ class Unit:
     """One FHIR transaction of one tenant.
 
     `receipt`: stored with the entries; when it is already stored, the unit is done and writes nothing.  `distinct`: two
-    updates of one resource are refused even when they are equal, as R4 requires; a converted message may repeat itself.
+    entries that change one resource are refused even when they are equal or one deletes what is not there, as R4
+    requires; a converted message may repeat itself.
     `references`: the positions of all references to entries, which are then completed in place (the unit owns its
     resources).  None = the resources are searched for the `full_url` of entries, and are not modified.
     `caller`: its grants must cover every entry.  `origin`: more data for the audit record of a converted message.

@@ -161,10 +161,12 @@ class UnitPlan:
             key = found[0] if found else None
         state = self._state(entry, key) if key is not None else None
         self._check_version(entry, state)
-        if key is None or state is None or not state.exists:
+        exists = state is not None and state.exists
+        if key is not None and (exists or self.unit.distinct):
+            self._refuse_deleted(key, entry)
+            self._deleted.add(key)
+        if key is None or state is None or not exists:
             return EntryResult(204, _DELETED, state.version if state else None)
-        self._refuse_deleted(key, entry)
-        self._deleted.add(key)
         return EntryResult(204, _DELETED, self._write(key, state, None, entry))
 
     def _create(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> EntryResult | Pending:

@@ -8,7 +8,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
-CCD, NOTE = "34133-9", "11506-3"
+CCD, NOTE, SUMMARY = "34133-9", "11506-3", "18842-5"
 
 
 def document(id: str, patient: str, code: str, day: int, **members: Any) -> dict[str, Any]:
@@ -38,6 +38,7 @@ class DocrefSuite(Suite):
             document("wrong", "a", CCD, 21, status="entered-in-error"),
             document("note", "a", NOTE, 5),
             document("other", "b", CCD, 9),
+            document("stay", "a", SUMMARY, 3, context={"period": {"start": "2024-04-28", "end": "2024-05-03"}}),
         ):
             answer = await self.world.send("PUT", f"DocumentReference/{one['id']}", one)
             self.assertEqual(answer.status, 201, answer.body)
@@ -67,6 +68,9 @@ class DocrefSuite(Suite):
             ("?patient=a&start=2024-05-01&end=2024-05-10T00:00:00Z", ["new", "old"]),
             (f"?patient=a&type={NOTE}&start=2024-05-01&end=2024-05-31", ["note"]),
             ("?patient=a&start=2025", []),
+            (f"?patient=a&type={SUMMARY}&start=2024-05&end=2024-05", ["stay"]),
+            (f"?patient=a&type={SUMMARY}&start=2024-04&end=2024-04", ["stay"]),
+            (f"?patient=a&type={SUMMARY}&start=2024-05-04", []),
             ("?patient=a&on-demand=true", []),
             ("?patient=a&on-demand=false", ["new"]),
             (f"?patient=a&profile=urn:format:{CCD}", ["new"]),

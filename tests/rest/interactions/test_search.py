@@ -270,11 +270,39 @@ class SearchSuite(Suite):
         self.assertEqual((sorted(entries(seen)), entries(seen, "include")),
                          (["Encounter/e1", "Observation/bp"], ["Patient/ann"]))  # fmt: skip
         for url, status in (("Patient/no/$everything", 404), ("Group/g/$everything", 404),
-                            ("Patient/ann/$everything?start=2020", 400),
+                            ("Patient/ann/$everything?from=2020", 400), ("Patient/ann/$everything?start=soon", 400),
+                            ("Patient/ann/$everything?start=2021&end=2020", 400),
+                            ("Encounter/e1/$everything?start=2020", 400),
                             ("Patient/ann/$everything?_since=soon", 400)):  # fmt: skip
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
         await self.world.send("DELETE", "Patient/ann")
         self.assertEqual((await self.world.send("GET", "Patient/ann/$everything")).status, 410)
+
+    async def test_everything_of_a_time_of_care(self) -> None:
+        """What overlaps with it, what has no date, and what lasts; the links keep the ends."""
+        subject = {"subject": {"reference": "Patient/p"}}
+        stay = {"start": "2020-03-30", "end": "2020-04-02"}
+        for resource in (
+            {"resourceType": "Patient", "id": "p", "birthDate": "1950"},
+            {"resourceType": "Encounter", "id": "stay", "status": "finished", "period": stay, **subject},
+            {"resourceType": "Encounter", "id": "open", "period": {"start": "2019"}, **subject},
+            {"resourceType": "Observation", "id": "early", "effectiveDateTime": "2019-12-31T23:00:00Z", **subject},
+            {"resourceType": "Observation", "id": "april", "effectiveDateTime": "2020-04-30T20:00:00Z", **subject},
+            {"resourceType": "Observation", "id": "undated", **subject},
+            {"resourceType": "Condition", "id": "old", "onsetDateTime": "1990", **subject},
+        ):
+            path = f"{resource['resourceType']}/{resource['id']}"
+            self.assertEqual((await self.world.send("PUT", path, resource)).status, 201, path)
+        always = {"Patient/p", "Encounter/open", "Observation/undated", "Condition/old"}
+        for asked, expected in (
+            ("start=2020-04&end=2020-04", {"Encounter/stay", "Observation/april"}),
+            ("start=2020-04-03", {"Observation/april"}),
+            ("start=2020-04-30T20:00:00%2B00:00&end=2020-04-30T21:00:00Z", {"Observation/april"}),
+            ("end=2020-03-30", {"Encounter/stay", "Observation/early"}),
+            ("start=2021", set()),
+        ):
+            found = flat(await self.pages(f"Patient/p/$everything?{asked}&_count=2"))
+            self.assertEqual((len(found), set(found)), (len(set(found)), always | expected), asked)
 
     async def test_links_contain_the_used_parameters(self) -> None:
         """Ignored parameters are missing in the links and named in an outcome."""

@@ -316,6 +316,15 @@ class ReferenceSuite(Suite):
             ((create(patient("8"), by_mrn("8")), create(patient("8"), by_mrn("8"))), [("created", 1), ("found", 1)]),
         ):
             self.assertEqual(outcomes(await self.world.commit(unit(*entries))), [expected])
+        new = {**patient("9"), "id": "new"}
+        for entries in ((delete("Patient/new"), put(new)), (delete("Patient/new"), delete("Patient/new"))):
+            asked = replace(unit(*entries), distinct=True)
+            self.assertEqual(outcomes(await self.world.commit(asked)), [Category.VALUE])
+
+    async def test_a_deletion_that_finds_nothing(self) -> None:
+        """It changes no resource, so that its condition may be that of an entry that creates one."""
+        asked = replace(unit(delete(by_mrn("9")), create(patient("9"))), distinct=True)
+        self.assertEqual(outcomes(await self.world.commit(asked)), [[("deleted", None), ("created", 1)]])
 
 
 class ConcurrencySuite(Suite):
