@@ -161,11 +161,10 @@ class UnitPlan:
             key = found[0] if found else None
         state = self._state(entry, key) if key is not None else None
         self._check_version(entry, state)
-        exists = state is not None and state.exists
-        if key is not None and (exists or self.unit.distinct):
+        if key is not None and (self.unit.distinct or (state is not None and state.exists)):
             self._refuse_deleted(key, entry)
             self._deleted.add(key)
-        if key is None or state is None or not exists:
+        if key is None or state is None or not state.exists:
             return EntryResult(204, _DELETED, state.version if state else None)
         return EntryResult(204, _DELETED, self._write(key, state, None, entry))
 
@@ -245,8 +244,7 @@ class UnitPlan:
             return self._same_write(entry, earlier)
         state = self._state(entry, key, may_create=True)
         self._check_version(entry, state)
-        if key in self._deleted:
-            self._refuse_deleted(key, entry)
+        self._refuse_deleted(key, entry)
         pending = self._pending[key] = Pending(entry, text, key, state)
         if condition is not None:
             self._by_condition[condition] = pending
