@@ -54,8 +54,7 @@ async def everything(request: Request, repository: Repository) -> Answer:
         raise Problem(category, f"{compartment}/{id} does not exist")
     accepted = _accepted(request, selection(request.query))
     named, pairs = types_of([pair for pair in accepted if pair[0] not in _PERIOD])
-    asked = dict(accepted)
-    period = CarePeriod.read(*(asked.get(name) for name in _PERIOD))
+    period = CarePeriod.read(*(_only(accepted, name) for name in _PERIOD))
     members = compartments()[compartment]
     possible = [one for one in (compartment, *sorted(members)) if not named or one in named]
     types = await types_found(request, repository, possible, named)
@@ -94,6 +93,13 @@ def _is_supporting(resource_type: str, compartment: str, named: Sequence[str]) -
     if named and resource_type not in named:
         return False
     return resource_type not in compartments()[compartment] and resource_type != compartment
+
+
+def _only(pairs: Sequence[tuple[str, str]], name: str) -> str | None:
+    values = [value for given, value in pairs if given == name]
+    if len(values) > 1:
+        raise Problem(Category.VALUE, f"the parameter {name} is there more than once", name)
+    return values[0] if values else None
 
 
 def _accepted(request: Request, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

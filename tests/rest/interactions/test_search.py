@@ -272,6 +272,7 @@ class SearchSuite(Suite):
         for url, status in (("Patient/no/$everything", 404), ("Group/g/$everything", 404),
                             ("Patient/ann/$everything?from=2020", 400), ("Patient/ann/$everything?start=soon", 400),
                             ("Patient/ann/$everything?start=2021&end=2020", 400),
+                            ("Patient/ann/$everything?start=2021&start=2020", 400),
                             ("Encounter/e1/$everything?start=2020", 400),
                             ("Patient/ann/$everything?_since=soon", 400)):  # fmt: skip
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
