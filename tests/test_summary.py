@@ -34,6 +34,8 @@ tests.b.Two.test_z
 {LINE}
 [ERROR]
 Traceback (most recent call last):
+  File "a.py", line 9, in run
+--- <exception caught here> ---
   File "c.py", line 3, in test_w
     process.send_signal(9)
 psutil.NoSuchProcess: process no longer exists (pid=7)

@@ -12,7 +12,7 @@ from ipf.rest.write.commit import refresh
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
-from tests.rest.interactions.test_search import entries
+from tests.rest.interactions.pages import entries
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
 
 URL = "http://example.org/StructureDefinition/shoe"

@@ -9,7 +9,7 @@ from ipf.ports import ANONYMOUS, OPEN, Answer, Caller, Json
 from ipf.ports.grants import CreatorGrants
 from ipf.store.resources.writing.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
-from tests.rest.interactions.test_search import entries
+from tests.rest.interactions.pages import entries
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World
 from tests.security.test_scopes import ADA, BOB, DOCTOR, LAB, OTHERS, VITAL, VITALS
 

@@ -6,7 +6,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Json
 from ipf.rest.router import handler
 from tests.contracts.search import WORLD
-from tests.rest.interactions.test_search import entries, flat, link
+from tests.rest.interactions.pages import entries, flat, link
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
 
 FORM = "application/x-www-form-urlencoded"

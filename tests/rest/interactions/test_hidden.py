@@ -11,7 +11,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.interactions.histories import many as history_many
 from ipf.store.resources.reindex import PostgresReindexQueue
-from tests.rest.interactions.test_search import entries
+from tests.rest.interactions.pages import entries
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
 from tests.security.test_scopes import ADA, BOB, VITAL, observation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Json
-from tests.rest.interactions.test_search import entries, link
+from tests.rest.interactions.pages import entries, link
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, patient
 
 

@@ -1,4 +1,4 @@
-"""Search interactions: includes, types, compartments, $everything, pages, warnings."""
+"""Search interactions: includes, types, compartments, pages, warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Terminology
 from tests.contracts.search import WORLD
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.interactions.pages import PagesSuite, entries, flat, link
+from tests.rest.world import BASE, OnMemory, OnPostgres, issues
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -29,64 +30,8 @@ class Codes:
         return frozenset({"vital", "85354-9"} if (code, relation) == ("vital", "below") else {code})
 
 
-def entries(answer: Answer, mode: str = "match") -> list[str]:
-    """`Type/id` of the entries of this mode."""
-    bundle = loads(answer.body)
-    assert bundle["resourceType"] == "Bundle", bundle
-    found = [entry["resource"] for entry in bundle.get("entry", ()) if entry["search"]["mode"] == mode]
-    return [f"{one['resourceType']}/{one['id']}" if mode != "outcome" else one["resourceType"] for one in found]
-
-
-def flat(pages: list[list[str]]) -> list[str]:
-    """All pages in one."""
-    return [one for page in pages for one in page]
-
-
-def link(answer: Answer, relation: str) -> str | None:
-    """A link of the page, without the server's address."""
-    links = {one["relation"]: one["url"] for one in loads(answer.body)["link"]}
-    found: str | None = links.get(relation)
-    return None if found is None else found.removeprefix(BASE).removeprefix("/")
-
-
-class SearchSuite(Suite):
+class SearchSuite(PagesSuite):
     """On a world with WORLD in it."""
-
-    world: World
-
-    async def fill(self) -> None:
-        """Store WORLD, by id."""
-        for resource in WORLD:
-            answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
-            self.assertEqual(answer.status, 201, answer.body)
-            self.world.pass_time()
-
-    async def pages(self, url: str) -> list[list[str]]:
-        """Matches page by page, following the links; totals stay the same."""
-        found, totals = [], set()
-        following: str | None = url
-        while following is not None:
-            answer = await self.world.send("GET", following)
-            self.assertEqual(answer.status, 200, answer.body)
-            found.append(entries(answer))
-            totals.add(loads(answer.body).get("total"))
-            following = link(answer, "next")
-        await self.check_way_back(answer, found)
-        self.assertEqual(len(totals), 1, totals)
-        return found
-
-    async def check_way_back(self, last: Answer, pages: list[list[str]]) -> None:
-        """`previous` leads through the same matches to the first page, which `first` of every page has."""
-        answer, found = last, list(pages[-1])
-        while (previous := link(answer, "previous")) is not None:
-            answer = await self.world.send("GET", previous)
-            found = entries(answer) + found
-            self.assertEqual(loads(answer.body).get("total"), loads(last.body).get("total"))
-        self.assertEqual(found, flat(pages))
-        first = link(last, "first")
-        self.assertEqual(first is None, len(pages) == 1)
-        if first is not None:
-            self.assertEqual(entries(await self.world.send("GET", first)), pages[0])
 
     async def test_includes(self) -> None:
         """Forward, backward, all, only of a type, and repeated."""
@@ -252,58 +197,6 @@ class SearchSuite(Suite):
         self.assertEqual(len(flat(await self.pages("Patient/ann/*?_count=2"))), 5)
         for url in ("Observation/bp/Patient", "Patient/ann/Organization", "Patient/ann/Nonsense"):
             self.assertEqual((await self.world.send("GET", url)).status, 404, url)
-
-    async def test_everything(self) -> None:
-        """The record with supporting resources, limited by parameters, in pages."""
-        await self.fill()
-        answer = await self.world.send("GET", "Patient/ann/$everything")
-        self.assertEqual(sorted(entries(answer)), ["Encounter/e1", "Observation/bp", "Observation/mass", "Patient/ann",
-                                                   "RiskAssessment/r1"])  # fmt: skip
-        self.assertEqual(entries(answer, "include"), ["Organization/east"])
-        self.assertEqual(len(flat(await self.pages("Patient/ann/$everything?_count=2"))), 5)
-        narrowed = await self.world.send("GET", "Patient/ann/$everything?_type=Observation&_since=2020-01-01T00:00:00Z")
-        self.assertEqual(entries(narrowed), ["Observation/bp", "Observation/mass"])
-        self.assertEqual(entries(narrowed, "include"), [])
-        late = await self.world.send("GET", "Patient/ann/$everything?_since=2100-01-01")
-        self.assertEqual((entries(late), loads(late.body)["total"]), ([], 0))
-        seen = await self.world.send("GET", "Encounter/e1/$everything")
-        self.assertEqual((sorted(entries(seen)), entries(seen, "include")),
-                         (["Encounter/e1", "Observation/bp"], ["Patient/ann"]))  # fmt: skip
-        for url, status in (("Patient/no/$everything", 404), ("Group/g/$everything", 404),
-                            ("Patient/ann/$everything?from=2020", 400), ("Patient/ann/$everything?start=soon", 400),
-                            ("Patient/ann/$everything?start=2021&end=2020", 400),
-                            ("Patient/ann/$everything?start=2021&start=2020", 400),
-                            ("Encounter/e1/$everything?start=2020", 400),
-                            ("Patient/ann/$everything?_since=soon", 400)):  # fmt: skip
-            self.assertEqual((await self.world.send("GET", url)).status, status, url)
-        await self.world.send("DELETE", "Patient/ann")
-        self.assertEqual((await self.world.send("GET", "Patient/ann/$everything")).status, 410)
-
-    async def test_everything_of_a_time_of_care(self) -> None:
-        """What overlaps with it, what has no date, and what lasts; the links keep the ends."""
-        subject = {"subject": {"reference": "Patient/p"}}
-        stay = {"start": "2020-03-30", "end": "2020-04-02"}
-        for resource in (
-            {"resourceType": "Patient", "id": "p", "birthDate": "1950"},
-            {"resourceType": "Encounter", "id": "stay", "status": "finished", "period": stay, **subject},
-            {"resourceType": "Encounter", "id": "open", "period": {"start": "2019"}, **subject},
-            {"resourceType": "Observation", "id": "early", "effectiveDateTime": "2019-12-31T23:00:00Z", **subject},
-            {"resourceType": "Observation", "id": "april", "effectiveDateTime": "2020-04-30T20:00:00Z", **subject},
-            {"resourceType": "Observation", "id": "undated", **subject},
-            {"resourceType": "Condition", "id": "old", "onsetDateTime": "1990", **subject},
-        ):
-            path = f"{resource['resourceType']}/{resource['id']}"
-            self.assertEqual((await self.world.send("PUT", path, resource)).status, 201, path)
-        always = {"Patient/p", "Encounter/open", "Observation/undated", "Condition/old"}
-        for asked, expected in (
-            ("start=2020-04&end=2020-04", {"Encounter/stay", "Observation/april"}),
-            ("start=2020-04-03", {"Observation/april"}),
-            ("start=2020-04-30T20:00:00%2B00:00&end=2020-04-30T21:00:00Z", {"Observation/april"}),
-            ("end=2020-03-30", {"Encounter/stay", "Observation/early"}),
-            ("start=2021", set()),
-        ):
-            found = flat(await self.pages(f"Patient/p/$everything?{asked}&_count=2"))
-            self.assertEqual((len(found), set(found)), (len(set(found)), always | expected), asked)
 
     async def test_links_contain_the_used_parameters(self) -> None:
         """Ignored parameters are missing in the links and named in an outcome."""

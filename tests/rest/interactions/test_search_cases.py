@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ipf.fhir.model.json import loads
 from tests.reference import REFERENCE, needs_reference
-from tests.rest.interactions.test_search import entries, link
+from tests.rest.interactions.pages import entries, link
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
 
 CASES = REFERENCE / "search/search_cases.json"

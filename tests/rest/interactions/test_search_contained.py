@@ -9,7 +9,7 @@ from ipf.ports import OPEN, Caller, Json
 from ipf.store.postgres.migrate import migrations
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
-from tests.rest.interactions.test_search import entries
+from tests.rest.interactions.pages import entries
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
 
 ATC, FORMS = "http://www.whocc.no/atc", "urn:forms"

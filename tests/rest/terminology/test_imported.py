@@ -5,76 +5,25 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from twisted.internet.threads import deferToThread
-
 from ipf.fhir.model.json import loads
-from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
 from ipf.ports.fhir.terminology_import import NewConcept, NewSystem
-from ipf.rest.terminology.searches import TenantTerminology
-from ipf.rest.write.conformance import ENFORCE, Conformance
-from ipf.store.terminology.closures import PostgresClosureTables
-from ipf.store.terminology.loading import connected
-from ipf.store.terminology.systems import PostgresCodeSystems
+from ipf.rest.write.conformance import ENFORCE
 from tests.contracts.terminology import URL, clinical
-from tests.fakes.terminology import MemoryClosureTables, MemoryCodeSystems
+from tests.rest.terminology.imported import (
+    SCT,
+    ImportedInMemory,
+    ImportedOnPostgres,
+    ImportedSuite,
+    compose,
+    served,
+    where,
+)
 from tests.rest.terminology.test_terminology import said
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
-
-SCT = "http://snomed.info/sct"
 
 
-def compose(*include: Json, **more: Any) -> Json:
-    """Parameters with a value set."""
-    value_set = {"resourceType": "ValueSet", "status": "active", "compose": {"include": list(include), **more}}
-    return {"resourceType": "Parameters", "parameter": [{"name": "valueSet", "resource": value_set}]}
-
-
-def where(name: str, op: str, value: str) -> Json:
-    """An include of the concepts that a filter selects."""
-    return {"system": URL, "filter": [{"property": name, "op": op, "value": value}]}
-
-
-def served(world: World, systems: Any, closures: Any, mode: str = "off") -> None:
-    """Give the world's server imported systems."""
-    world.conformance = Conformance(Packages, world.store, lambda: world.now, mode, systems=systems)
-    world.terminology = TenantTerminology(world.conformance)
-    world.closures = closures
-
-
-FINDING, HEART, LUNG, SITE = "100000001", "100000002", "100000003", "363698007"
-
-
-def snomed() -> NewSystem:
-    """Findings with a finding site, sites, a reference set, and an inactive concept."""
-    in_set = ("refset", "700043003")
-    rows = [
-        NewConcept(FINDING, "Finding"),
-        NewConcept("100000011", "Heart finding", parents=[FINDING], properties=[(SITE, HEART)]),
-        NewConcept("100000012", "Valve finding", parents=["100000011"], properties=[(SITE, "100000021")]),
-        NewConcept("100000013", "Lung finding", parents=[FINDING], properties=[(SITE, LUNG), in_set]),
-        NewConcept(HEART, "Heart"),
-        NewConcept("100000021", "Valve", parents=[HEART]),
-        NewConcept(LUNG, "Lung"),
-        NewConcept("100000099", "Old", is_active=False),
-    ]
-    concepts, properties = {one.code: one for one in rows}, {SITE: "code", "refset": "code"}
-    return NewSystem(SCT, f"{SCT}/1/version/2", "SNOMED CT", properties=properties, concepts=concepts)
-
-
-class ImportedSuite(Suite):
-    """Tables of requests.  `load` imports."""
-
-    world: World
-
-    async def load(self, system: NewSystem) -> None:
-        """Import a system."""
-        raise NotImplementedError
-
-    async def _codes(self, url: str, body: Any = None) -> list[str]:
-        answer = await self.world.send("GET" if body is None else "POST", url, body)
-        self.assertEqual(answer.status, 200, answer.body)
-        return [one["code"] for one in loads(answer.body)["expansion"].get("contains", ())]
+class OperationsSuite(ImportedSuite):
+    """Tables of requests."""
 
     async def test_filters(self) -> None:
         """Rows of (include, codes), expanded; each code is also validated alone."""
@@ -106,7 +55,7 @@ class ImportedSuite(Suite):
             (compose({"system": URL, "version": "1"}), every),
         ]  # fmt: skip
         for body, expected in rows:
-            found = await self._codes("ValueSet/$expand", body)
+            found = await self.codes("ValueSet/$expand", body)
             self.assertEqual(set(found), set(expected.split()), body)
             for code in every.split():
                 asked = {**body, "parameter": [*body["parameter"], {"name": "system", "valueUri": URL},
@@ -149,7 +98,7 @@ class ImportedSuite(Suite):
             (f"&check-system-version={URL}|1", "old root left right leaf"),
         ]
         for asked, expected in rows:
-            found = await self._codes(f"ValueSet/$expand?url=http://x.test/all{asked}")
+            found = await self.codes(f"ValueSet/$expand?url=http://x.test/all{asked}")
             self.assertEqual(found, expected.split(), asked)
         for asked, status in (
             ("force-system-version=x", 400),
@@ -173,7 +122,7 @@ class ImportedSuite(Suite):
         answer = await self.world.send("POST", "ValueSet/$expand", body)
         self.assertEqual((answer.status, loads(answer.body)["issue"][0]["code"]), (400, "too-costly"))
         body["parameter"].append({"name": "count", "valueInteger": 3})
-        self.assertEqual(await self._codes("ValueSet/$expand", body), ["0", "1", "2"])
+        self.assertEqual(await self.codes("ValueSet/$expand", body), ["0", "1", "2"])
 
     async def test_lookup(self) -> None:
         await self.load(clinical())
@@ -307,41 +256,12 @@ class ImportedSuite(Suite):
             (f"{SCT}?fhir_vs=isa/left", {"left", "leaf"}),
             (f"{SCT}?fhir_vs", {*clinical().concepts}),
         ):
-            self.assertEqual(set(await self._codes(f"ValueSet/$expand?url={quote(url)}")), expected, url)
-
-    async def test_expression_constraints(self) -> None:
-        """Rows of (expression, codes), of an implicit value set, of a filter, and for each code."""
-        await self.load(snomed())
-        table = [
-            (f"<< {FINDING}", "100000001 100000011 100000012 100000013"),
-            (f"< {FINDING} |Finding| : {SITE} |Finding site| = << {HEART}", "100000011 100000012"),
-            (f"< {FINDING} : {SITE} = {HEART}", "100000011"),
-            (f"< {FINDING} : {SITE} != {LUNG}", "100000011 100000012"),
-            (f"< {FINDING} : {SITE} = >> 100000021", "100000011 100000012"),
-            (f"< {FINDING} MINUS (* : {SITE} = << {HEART})", "100000013"),
-            (f"* : {SITE} = (<< {HEART} MINUS (* : {SITE} = << {LUNG}))", "100000011 100000012"),
-            ("^ 700043003 OR >! 100000012", "100000011 100000013"),
-            (f"* MINUS (<< {FINDING} OR << {HEART})", LUNG),
-        ]
-        for text, expected in table:
-            url = quote(f"{SCT}?fhir_vs=ecl/{text}", safe="")
-            self.assertEqual(set(await self._codes(f"ValueSet/$expand?url={url}")), set(expected.split()), text)
-            encoded = quote(f"{SCT}?fhir_vs=ecl/{quote(text)}", safe="")
-            self.assertEqual(set(await self._codes(f"ValueSet/$expand?url={encoded}")), set(expected.split()), text)
-            for code in snomed().concepts:
-                answer = await self.world.send("GET", f"ValueSet/$validate-code?url={url}&system={SCT}&code={code}")
-                self.assertEqual(said(answer)["result"], code in expected.split(), (text, code))
-        filtered = compose({"system": SCT, "filter": [{"property": "constraint", "op": "=", "value": f"<! {FINDING}"}]})
-        answer = await self.world.send("POST", "ValueSet/$expand", filtered)
-        self.assertEqual(len(loads(answer.body)["expansion"]["contains"]), 2)
-        answer = await self.world.send("GET", f"ValueSet/$expand?url={SCT}?fhir_vs=ecl/%3C%3C+x")
-        self.assertEqual(answer.status, 400)
-        self.assertIn("character 4: expected a concept id", loads(answer.body)["issue"][0]["diagnostics"])
+            self.assertEqual(set(await self.codes(f"ValueSet/$expand?url={quote(url)}")), expected, url)
 
     async def test_bindings(self) -> None:
         """A required binding on codes of an imported system is checked when a resource is written."""
         await self.load(clinical())
-        served(self.world, self.world.conformance.systems, None, ENFORCE)  # type: ignore[union-attr]
+        served(self.world, self.systems, None, ENFORCE)
         value_set = {"resourceType": "ValueSet", "id": "v", "url": "http://x.test/v", "status": "active",
                      "compose": {"include": [where("concept", "is-a", "left")]}}  # fmt: skip
         binding = {"strength": "required", "valueSet": "http://x.test/v"}
@@ -406,37 +326,17 @@ class ImportedSuite(Suite):
         self.assertEqual([one for one in outcome["issue"] if one["severity"] == "error"], [])
 
 
-class ImportedInMemory(ImportedSuite, OnMemory):
+class OperationsInMemory(ImportedInMemory, OperationsSuite):
     """On the fakes."""
 
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.systems = MemoryCodeSystems()
-        self.systems.used_codes = {"root", "left", "leaf", "old"}
-        served(self.world, self.systems, MemoryClosureTables())
 
-    async def load(self, system: NewSystem) -> None:
-        self.systems.load(system)
-
-
-class ImportedOnPostgres(ImportedSuite, OnPostgres):
+class OperationsOnPostgres(ImportedOnPostgres, OperationsSuite):
     """On PostgreSQL."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        served(self.world, PostgresCodeSystems(self.database), PostgresClosureTables(self.database))
-
-    async def load(self, system: NewSystem) -> None:
-        def work() -> None:
-            with connected(self.database.url) as loader:
-                loader.load(system)
-
-        await deferToThread(work)
 
     async def test_writes_while_another_import_replaces_a_system(self) -> None:
         """The first one is refused, and the next one has the new system."""
         await self.load(clinical())
-        served(self.world, self.world.conformance.systems, None, ENFORCE)  # type: ignore[union-attr]
+        served(self.world, self.systems, None, ENFORCE)
 
         async def status(code: str) -> int:
             coded = {"coding": [{"system": URL, "code": code}]}
@@ -446,12 +346,3 @@ class ImportedOnPostgres(ImportedSuite, OnPostgres):
         self.assertEqual(await status("leaf"), 201)
         await self.load(clinical(new=NewConcept("new", parents=["leaf"])))
         self.assertEqual([await status("new"), await status("new")], [503, 201])
-
-    async def test_expression_constraints_in_searches(self) -> None:
-        await self.load(snomed())
-        code = {"coding": [{"system": SCT, "code": "100000012"}]}
-        await self.world.send("POST", "Observation", {"resourceType": "Observation", "status": "final", "code": code})
-        for text, matches in ((f"< {FINDING} : {SITE} = << {HEART}", 1), ("^ 700043003", 0)):
-            url = quote(f"{SCT}?fhir_vs=ecl/{text}", safe="")
-            answer = await self.world.send("GET", f"Observation?code:in={url}")
-            self.assertEqual(loads(answer.body)["total"], matches, text)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ipf.errors import Category, Problem
-from ipf.fhir import ucum
 from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.valueset import Membership
@@ -60,10 +59,7 @@ class _Case:
         text = f"{self.named} is not in {self.where[:200]}"
         if len(self.codings) > 1:
             return text
-        system, code = self.codings[0].get("system") or "", self.codings[0]["code"]
-        if system == ucum.SYSTEM and not ucum.is_unit(code):
-            return ucum.refusal(code)
-        meant = self.propose(system, code)
+        meant = self.propose(self.codings[0].get("system") or "", self.codings[0]["code"])
         return f"{text}; did you mean {meant!r}?" if meant else text
 
 
