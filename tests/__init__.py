@@ -10,9 +10,9 @@ import os
 from hypothesis import settings
 from twisted.trial import util
 
-from tests.waiting import PATIENCE
+from tests.waiting import LIMIT
 
-util.DEFAULT_TIMEOUT_DURATION = 2 * PATIENCE
+util.DEFAULT_TIMEOUT_DURATION = LIMIT
 
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", derandomize=False, deadline=None, database=None, max_examples=2000)

@@ -1,18 +1,64 @@
-"""How long tests wait, and on which ports.
+"""How tests wait, and on which ports.
 
-A test waits for a condition, not for a time, because a shared machine may stall for seconds.  The limit of a wait only
-ends a run that has failed, with a message about the missing event.
+A test waits for a condition, never for a time: a shared machine may stall for seconds, and a fast one need not wait.
+The limit of a wait only ends a run that has failed, with a message about what is missing.  This module is the only one
+under `tests` that pauses (`tests/test_waiting.py` checks that).
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import socket
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-PATIENCE = 300.0
-"""Seconds after which an expected event counts as missing."""
+from twisted.internet import reactor, task
+
+T = TypeVar("T")
+
+SLOW = float(os.environ.get("IPF_TEST_SLOW", "5" if os.environ.get("CI") else "1"))
+"""How many times as slow as a quiet machine this one may be.  `bin/test` sets it on a machine under load."""
+LIMIT = 60.0 * SLOW
+"""Seconds after which a test has failed, unless it sets a `timeout` of its own (`--all` alone has such tests)."""
+PATIENCE = 50.0 * SLOW
+"""Seconds after which an expected event counts as missing: less than LIMIT, so that the message names the event."""
+_PAUSE = 0.01
+
+
+async def until(
+    condition: Callable[[], T | Awaitable[T]], what: str = "", *, seconds: float = PATIENCE, clock: Any = reactor
+) -> T:
+    """The first true result of `condition`, which may be `async`.  AssertionError with `what` and its last result."""
+    deadline = clock.seconds() + seconds
+    while True:
+        found = condition()
+        result = await found if inspect.isawaitable(found) else found
+        if result:
+            return result
+        if clock.seconds() > deadline:
+            raise AssertionError(f"not after {seconds:g} s: {what or inspect.getsource(condition).strip()}; {result!r}")
+        await task.deferLater(clock, _PAUSE)
+
+
+def block_until(condition: Callable[[], T], what: str = "", *, seconds: float = PATIENCE) -> T:
+    """As `until`, for threads and programs without a reactor: blocks."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not after {seconds:g} s: {what or inspect.getsource(condition).strip()}; {result!r}")
+        time.sleep(_PAUSE)
+    return result
+
+
+async def turns(count: int = 3) -> None:
+    """Let the reactor run so many times: what is due now has happened then, for tests that nothing happens."""
+    for _ in range(count):
+        await task.deferLater(reactor, 0)
+
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MOST = 16_000

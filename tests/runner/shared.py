@@ -1,0 +1,48 @@
+"""What all workers of a run share, made once: the first that needs it makes it, the others wait.
+
+    folder = once("cluster", make)      # make(folder) fills it
+
+Outside of `bin/test` (trial, an editor) each process makes its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+VARIABLE = "IPF_TEST_RUN"
+
+
+@cache
+def run_folder() -> Path:
+    """The folder of this run, which `bin/test` makes and removes."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        return Path(given)
+    made = Path(tempfile.mkdtemp(prefix="ipf-run-"))
+    owner = os.getpid()
+    atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == owner else None)
+    return made
+
+
+def once(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `name` of this run, filled by `make` in the first process that asks; blocks until it is there.
+
+    A `make` that raises leaves nothing: the next caller tries again.
+    """
+    folder = run_folder() / name
+    with (run_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = folder.with_name(f"{name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
