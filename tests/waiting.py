@@ -7,6 +7,7 @@ under `tests` that pauses (`tests/test_waiting.py` checks that).
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 import os
@@ -41,7 +42,12 @@ async def until(
             return result
         if clock.seconds() > deadline:
             raise AssertionError(f"not after {seconds:g} s: {what or inspect.getsource(condition).strip()}; {result!r}")
-        await task.deferLater(clock, _PAUSE)
+        await _pause(clock)
+
+
+def _pause(clock: Any) -> Awaitable[Any]:
+    """A moment, on the event loop that runs: scenarios with asyncio run within a test of trial."""
+    return asyncio.sleep(_PAUSE) if asyncio._get_running_loop() else task.deferLater(clock, _PAUSE)
 
 
 def block_until(condition: Callable[[], T], what: str = "", *, seconds: float = PATIENCE) -> T:

@@ -13,6 +13,8 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 KILLS = 8
 _WRITERS = 4
 

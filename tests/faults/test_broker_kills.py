@@ -21,6 +21,8 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario, scratch
 from tests.waiting import PATIENCE
 
+GROUP = "brokers"
+
 EVENTS = 500
 PATIENTS = 7
 KILLED_AT = (40, 140, 240, 340)

@@ -16,6 +16,8 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 
 class DatabaseOutageTests(TestCase):
     def test_stopped_and_started(self) -> None:

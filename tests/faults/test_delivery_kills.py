@@ -15,11 +15,13 @@ from collections import defaultdict
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
+
+GROUP = "kills"
 
 KILLS = int(os.environ.get("IPF_KILLS", "6"))
 SUBSCRIPTIONS = 8

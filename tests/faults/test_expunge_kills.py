@@ -16,6 +16,8 @@ from tests.rest.operations.test_expunge import DELETED, PREVIOUS, parameters
 from tests.rest.world import World, patient
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 ROOT = Path(__file__).parents[2]
 # Behind these: the resources are locked; former versions are gone; the deletion, their last version, is gone.
 STATEMENTS = ("_LOCK", "_REMOVE", "_REMOVE_LAST")

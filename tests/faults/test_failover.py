@@ -28,6 +28,8 @@ from tests.faults.writable import TABLE, Writable
 from tests.replication import Pair, Server, why_not
 from tests.waiting import PATIENCE
 
+GROUP = "failover"
+
 SEED = 15
 FAILOVERS = (
     ("refuse p", "promote s"),

@@ -13,6 +13,8 @@ from tests.faults.scenario import Scenario, many_files
 from tests.service_process import memory_mib
 from tests.waiting import PATIENCE
 
+GROUP = "hostile"
+
 MIB = 1024 * 1024
 
 

@@ -14,6 +14,8 @@ from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 PATHS = ("/fhir/Patient?_count=1", "/fhir/Patient/none", "/admin/messages", "/admin/subscriptions/health")
 AFTER_DOWN_SECONDS = 3.0
 

@@ -17,6 +17,8 @@ from tests import postgres
 from tests.contracts.terminology import clinical
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 ROOT = Path(__file__).parents[2]
 STEPS = ("concepts", "indexes of concepts", "ancestors", "indexes of ancestors")
 _TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^code_system_.*_\\d+$' AND relkind = 'r'"

@@ -20,6 +20,8 @@ from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 LINES = 2000
 BUNDLES = 20
 KILLS = 3

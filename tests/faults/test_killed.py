@@ -11,6 +11,8 @@ from twisted.trial.unittest import TestCase
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
 
+GROUP = "kills"
+
 KILLS = 20
 
 

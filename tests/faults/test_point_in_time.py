@@ -16,6 +16,8 @@ from tests.replication import Server, as_postgres, scratch_folder, why_not
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "failover"
+
 
 class PointInTimeTests(TestCase):
     skip = why_not() or None

@@ -8,8 +8,6 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.replica_client import (
     WRITER,
@@ -22,7 +20,11 @@ from tests.faults.replica_client import (
 from tests.flows import idp
 from tests.replication import why_not
 from tests.service_process import ServiceProcess
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
+
+GROUP = "failover"
 
 STALENESS_MS = "6000"
 ROUNDS = 8

@@ -10,6 +10,8 @@ from tests.event_loop import run
 from tests.faults.roles import RoleProcesses, two_databases
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
+
 WANTED = {
     "receive": {"IPF_ROLES": "receive"},
     "convert-1": {"IPF_ROLES": "convert", "IPF_WORKER_PROCESSES": "1"},

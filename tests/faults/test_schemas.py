@@ -17,6 +17,8 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.replication import Server, program, scratch_folder, why_not
 
+GROUP = "failover"
+
 SCRIPT = Path(__file__).resolve().parents[2] / "etc/citus/distribute.sql"
 HOSPITALS = ("north", "south")
 DATABASE = "hospitals"

@@ -14,15 +14,17 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.messages import END, VT
-from tests.bench.messages_results import oru
-from tests.bench.sink import Sink
 from tests.corpus import samples
 from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
+from tests.traffic.messages import END, VT
+from tests.traffic.messages_results import oru
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
+
+GROUP = "campaigns"
 
 SECONDS = float(os.environ.get("IPF_SOAK_SECONDS") or (180 if os.environ.get("CI") == "true" else 8))
 MIXED = ("orm_radiology", "siu_s12_booking", "vxu_child", "mdm_t02_note", "a08_update", "dft_charges", "rde_encoded")

@@ -18,7 +18,6 @@ from twisted.logger import Logger
 from twisted.trial.unittest import TestCase
 
 from ipf.ports.messages.sources import FHIR_REST, MLLP, NATIVE_API, OTHER, PROTOCOLS
-from tests.bench.limits import psql
 from tests.brokers.nats_server import NatsServer
 from tests.event_loop import LIMIT, run
 from tests.faults.scenario import PATIENT, scratch
@@ -27,7 +26,10 @@ from tests.faults.test_database_outage import pg_ctl
 from tests.flows.athena import Practice
 from tests.flows.test_forwarding import Receiver
 from tests.service_process import ServiceProcess
+from tests.traffic.psql import psql
 from tests.waiting import PATIENCE, free_port
+
+GROUP = "brokers"
 
 log = Logger()
 

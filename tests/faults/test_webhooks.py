@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
+
+GROUP = "kills"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
