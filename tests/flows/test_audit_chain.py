@@ -13,6 +13,7 @@ from tests.faults.scenario import Scenario
 from tests.flows.test_cli import ipfctl
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 WRITES = 20
 WAITING = "SELECT count(*) FROM audit_unchained"
 ONE = "SELECT id FROM audit_records WHERE interaction = 'create' ORDER BY recorded_at DESC LIMIT 1"

@@ -32,6 +32,7 @@ from tests.contracts.audit import audit
 from tests.syslog_server import SyslogProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 RECORDS, BATCH = 3000, 150
 _ID = re.compile(rb'ParticipantObjectID="AuditEvent/([0-9a-f-]{36})"')
 

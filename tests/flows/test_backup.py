@@ -15,6 +15,8 @@ from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
+
 
 async def ipfctl(service: ServiceProcess, *arguments: str) -> tuple[int, str]:
     """Exit status and output of `ipfctl` with the settings of a service."""

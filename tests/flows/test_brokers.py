@@ -12,14 +12,15 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.sink import Sink
 from tests.brokers.kafka_server import MISSING, KafkaServer, installed
 from tests.brokers.nats_server import NatsServer, Stored
 from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
+from tests.traffic.sink import Sink
 from tests.waiting import PATIENCE
 
+GROUP = "brokers"
 CONTENT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/backport-payload-content"
 TOPIC = "http://example.org/topics/observation-changes"
 SECRET = "0123456789abcdef"

@@ -14,6 +14,8 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.service_process import ROOT
 
+GROUP = "flows"
+
 
 class CliFlowTests(TestCase):
     def test_commands(self) -> None:

@@ -15,6 +15,7 @@ from tests.flows import idp
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 DENIAL: dict[str, Any] = {
     "resourceType": "Consent", "id": "denial", "status": "active",
     "scope": {"coding": [{"code": "patient-privacy"}]}, "category": [{"text": "privacy"}],

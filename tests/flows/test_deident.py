@@ -24,6 +24,7 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 MARK = "Zyxomark"
 DAY = "2021-03-07"
 CORPUS = Path(__file__).parent.parent / "corpus"

@@ -14,14 +14,15 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 PID = b"PID|1||P9^^^GENERAL^MR||Hansen^Ola\r\x1c\r"
 PASSED_THROUGH = b"\x0bMSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102||ADT^A04|A4|P|2.5\r" + PID
 UNMAPPED = b"\x0bMSH|^~\\&|FEED|GENERAL|IPF|IPF|20260102||ZZZ^Z01|Z1|P|2.5\r" + PID

@@ -32,6 +32,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
 from tests.wire.admin.operators import check
 
+GROUP = "flows"
 EXPECTED = {
     "message_bodies.raw_message", "message_text.words", "rejects.raw", "identity_conflicts.finding",
     "identity_conflicts.candidates", "admin_jobs.selection", "unmapped_codes.code", "message_states.last_error",

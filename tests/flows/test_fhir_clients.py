@@ -17,6 +17,7 @@ from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "clients"
 AT_ONCE = 50
 EXPORTED = 6_000
 SYSTEM = "urn:flow"

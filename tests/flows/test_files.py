@@ -14,6 +14,7 @@ from tests.faults.feed import admission
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
 FILES, MESSAGES = 4, 500
 
 

@@ -26,6 +26,7 @@ from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 from tests.wire.admin.operators import check
 
+GROUP = "kills"
 MESSAGES = 240
 CONFIG = """
 [[destination]]

@@ -13,6 +13,7 @@ from tests.flows.hostile import Generator, Sent, attack, wrong_with
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "hostile"
 SEED = 20261121
 REQUESTS = 1_500
 

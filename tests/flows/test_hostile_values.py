@@ -26,6 +26,7 @@ from tests.flows.reactor_timer import Longest, MeasuredProcess, ReactorTimer
 from tests.security.issuer import token
 from tests.waiting import PATIENCE
 
+GROUP = "hostile"
 LIMIT = 0.1
 ATTEMPTS = 4
 _REFERENCE = 0.02  # seconds that `_calibrated` takes on the machine for which LIMIT is meant

@@ -15,6 +15,8 @@ from tests.flows.test_cli import ipfctl
 from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
+
 
 class IdentityTests(TestCase):
     def test_messages_wait_for_an_answer(self) -> None:

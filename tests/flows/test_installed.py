@@ -19,6 +19,7 @@ from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
 from tests.waiting import PATIENCE
 
+GROUP = "deployment"
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {"LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "docs/operations.md", "etc/ipf.env", "bin/test",
         "etc/man/ipfctl.1", "requirements/runtime.txt", "tests/flows/test_installed.py"}  # fmt: skip

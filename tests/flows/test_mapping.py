@@ -18,6 +18,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 WARDS = "urn:test:concepts:ward"
 MAP = """
 /// url = "urn:test:map:ADT_A01"

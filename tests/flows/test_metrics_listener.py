@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 METRICS, SHORT, HEALTH = "/actuator/prometheus", "/metrics", "/actuator/health/liveness"
 TOKEN, WRONG = "scrape-0123456789", "wrong-0123456789"
 OF_A_LISTENER = {

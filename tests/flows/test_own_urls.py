@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 HOSPITAL = "https://fhir.hospital.example/fhir"
 
 

@@ -17,6 +17,7 @@ from tests.event_loop import LIMIT
 from tests.flows.placement_world import World, program
 from tests.service_process import ROOT
 
+GROUP = "flows"
 DROP = ROOT / "etc/placement/drop-tenants.sql"
 PATIENT = {"resourceType": "Patient", "id": "p", "active": True}
 

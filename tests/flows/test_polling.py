@@ -20,6 +20,7 @@ from tests.service_process import ServiceProcess
 from tests.vendor_profiles.samples import tar
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
 PATIENTS, ROUNDS = 60, 6
 MANIFEST = """
 profile: {{id: ehr, version: "1", schemaVersion: 1, vendor: {{name: Test}}}}

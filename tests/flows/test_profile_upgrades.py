@@ -15,16 +15,17 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import loads
-from tests.bench.limits import psql
 from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
 from tests.flows.test_mapping import Running
 from tests.flows.test_profiles import PROFILES, framed
+from tests.traffic.psql import psql
 from tests.vendor_profiles.samples import message, small, tar
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 FIRST = """
 /// url = "urn:test:acme:ADT_A04"
 imports "urn:test:acme:*"

@@ -10,15 +10,16 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.limits import psql
 from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
 from tests.flows.test_mapping import Running
+from tests.traffic.psql import psql
 from tests.vendor_profiles.samples import MAP, message, small, tar
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 PROFILES = "/admin/api/profiles"
 
 

@@ -17,6 +17,8 @@ from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
+
 
 class RemoteFhirTests(TestCase):
     timeout = PATIENCE

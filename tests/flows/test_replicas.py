@@ -8,14 +8,14 @@ import shutil
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.flow import subscribe
-from tests.bench.notify import activated
-from tests.bench.websocket import Client, register_websocket
 from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
+from tests.traffic.subscribers import Client, activated, register_websocket, subscribe
 from tests.waiting import PATIENCE
+
+GROUP = "flows"
 
 
 class ReplicaTests(TestCase):

@@ -20,6 +20,7 @@ from tests.service_process import ServiceProcess
 from tests.vendor_profiles.samples import tar
 from tests.waiting import PATIENCE
 
+GROUP = "kills"
 PATIENTS, ROUNDS = 12, 5
 FEED = "practice/api/test-changed-patients"
 MANIFEST = """

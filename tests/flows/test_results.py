@@ -8,12 +8,14 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.messages_results import oru
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
+from tests.traffic.messages_results import oru
 from tests.waiting import PATIENCE
+
+GROUP = "flows"
 
 
 class _Glucose(Scenario):

@@ -14,6 +14,7 @@ from tests.faults.roles import RoleProcesses, two_databases
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 POLL_MS = 3_600_000
 """An idle worker polls once an hour: what happens earlier was notified."""
 SERVED = {

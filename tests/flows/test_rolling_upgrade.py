@@ -15,13 +15,14 @@ from psycopg2.extensions import parse_dsn
 from twisted.trial.unittest import TestCase
 
 from tests.activated import Activated, listening
-from tests.bench.limits import psql
 from tests.event_loop import run
 from tests.faults.callers import Callers
 from tests.faults.feed import Feed
 from tests.faults.roles import two_databases
+from tests.traffic.psql import psql
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 SOME = 30  # messages
 
 

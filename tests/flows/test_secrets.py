@@ -18,6 +18,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 PHI, SECRET = "PHIMARK", "SECMARK"
 SETTINGS = {
     "IPF_ADMIN_AUTH_TOKEN": f"{SECRET}-admin-0123456789",

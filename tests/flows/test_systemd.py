@@ -14,14 +14,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from twisted.trial.unittest import TestCase
 
 from tests.activated import Activated, listening
-from tests.bench.flow import subscribe
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess, children_of
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE, free_port
 
+GROUP = "flows"
 QUEUE = "STATUS=0 messages in the queue"
 
 

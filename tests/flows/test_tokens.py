@@ -11,15 +11,16 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
+from tests.traffic.sink import Sink
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 ADMIN, READER = "only-operators-know", "only-readers-know"
 
 

@@ -21,6 +21,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "flows"
 COMPLETE = "http://example.org/topics/encounter-complete"
 FAILS = "http://example.org/topics/named-patients"
 ENDED = "(%previous.id.empty() | (%previous.status != 'finished')) and (%current.status = 'finished')"

@@ -14,6 +14,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.flows.test_mapping import Running
 from tests.service_process import ServiceProcess
 
+GROUP = "flows"
 PID = "PID|1||{}^^^HOSP^MR||Marlowe^Ada||19710412|F"
 
 

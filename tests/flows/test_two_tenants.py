@@ -13,15 +13,16 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.sink import Sink
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.service_process import ServiceProcess
+from tests.traffic.sink import Sink
 from tests.waiting import PATIENCE, free_port
 from tests.wire.certificates import Authority
 
+GROUP = "flows"
 ADMIN, SIGNING, HOOK_SECRET = "only-operators-know", "signing-secret-of-a-test", "Bearer hook-s3cret"
 SCOPE = "system/*.cruds"
 

@@ -24,12 +24,12 @@ from uuid import uuid4
 import psycopg2
 from twisted.trial.unittest import TestCase
 
-from tests.bench.limits import psql
 from tests.event_loop import run
 from tests.faults.feed import Feed, admission
 from tests.faults.scenario import PATIENT, scratch
 from tests.flows.test_backup import ipfctl
 from tests.service_process import ROOT, ServiceProcess
+from tests.traffic.psql import psql
 from tests.waiting import PATIENCE
 
 FIRST = ROOT / "tests" / "store" / "postgres" / "first_release"
