@@ -50,7 +50,7 @@ def binaries() -> Path | None:
 
 
 def why_not() -> str:
-    """Why there can be no pair on this host; empty when there can.  (`bin/summary` looks for `PostgreSQL`.)"""
+    """Why there can be no pair on this host; empty when there can."""
     if binaries() is None:
         return "PostgreSQL's server programs are not installed (Debian: postgresql)"
     if os.geteuid() == 0 and not _has_user("postgres"):

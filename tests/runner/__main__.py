@@ -1,7 +1,5 @@
 """See `bin/test`."""
 
-import sys
-
 from tests.runner.command import main
 
-sys.exit(main(sys.argv[1:]))
+main(prog_name="bin/test")

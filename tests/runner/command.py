@@ -3,38 +3,123 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tests.runner import plan, pool, shared
-from tests.runner.report import Recorder, failures, where_time_went
+from tests.runner import groups, plan, pool, shared
+from tests.runner.plan import Module, Unit
+from tests.runner.report import Recorder, failures, totals, where_time_went
+
+DEFAULT_MINUTES, ALL_MINUTES = 8.0, 40.0
+"""The budgets of `bin/test` and of `bin/test --all`, on two quiet cores."""
+_OVER = 1.2
+_SLOW_FACTOR = "5"
+
+
+class Shard(click.ParamType):
+    """`2/6`: the second of six parts."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        """The two numbers."""
+        found = re.fullmatch(r"(\d+)/(\d+)", value) if isinstance(value, str) else None
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            self.fail(f"{value!r} is no part such as 2/6", param, ctx)
+        return int(found[1]), int(found[2])
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All groups, too: browsers, brokers, failover, kills ...")
-@click.option("--jobs", type=int, default=0, help="Worker processes.")
-@click.option("--results", type=click.Path(path_type=Path), default=None, help="A file for a JSON line a test.")
-def main(names: tuple[str, ...], everything: bool, jobs: int, results: Path | None) -> int:
-    """Run tests: of the modules, packages or tests that are named, else all that need Python alone."""
-    known = plan.modules()
-    chosen = [one for name in names for one in plan.below(known, name)] or [
-        one for one in known if everything or not one.group
-    ]
-    units = plan.units(chosen)
+@click.option("--all", "everything", is_flag=True, help="The groups too: browsers, brokers, failover, kills ...")
+@click.option("--shard", type=Shard(), help="With --all that part of all; else bin/test and that part of the groups.")
+@click.option("--install", is_flag=True, help="Install Debian packages that the groups need first (as root).")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run everything so many times.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; one more than cores by default.")
+@click.option("--results", type=click.Path(path_type=Path), help="A file that gets a JSON line for each test.")
+@click.option("--keep-times", is_flag=True, help="Keep the seconds of each module for later runs.")
+def main(
+    names: tuple[str, ...], everything: bool, shard: tuple[int, int] | None, install: bool, repeat: int,
+    jobs: int | None, results: Path | None, keep_times: bool,
+) -> None:  # fmt: skip
+    """Run tests: all that need Python alone, or those of the modules, packages or tests that are NAMED.
+
+    The last line is `N passed, N failed, N skipped`; the exit status is 1 when a test failed or none ran.
+    """
+    chosen = choose(plan.modules(), names, everything, shard)
+    wanted = sorted({module.group for module in chosen if module.group})
+    if install:
+        groups.install(wanted)
+    lacking = [group for group in wanted if groups.missing(group)]
+    units = _units([module for module in chosen if module.group not in lacking], everything, shard)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ipf-tests-") as folder:
-        path = results or Path(folder) / "results.jsonl"
+    ended, seconds = _run(units * repeat, jobs or (os.cpu_count() or 1) + 1, results)
+    minutes = (time.monotonic() - began) / 60
+    if keep_times:
+        plan.keep(seconds)
+    notes = [*over_budget(minutes, names, everything, shard), *_not_run(lacking)]
+    print(*where_time_went(ended), "", *failures(ended), f"{minutes:.1f} minutes", *notes, totals(ended), sep="\n")
+    bad = any(one.outcome == "failed" for one in ended) or not ended or (install and lacking)
+    raise SystemExit(1 if bad else 0)
+
+
+def choose(
+    known: Sequence[Module], names: Iterable[str], everything: bool, shard: tuple[int, int] | None
+) -> list[Module]:
+    """The modules that the arguments select.  UsageError for an unknown name."""
+    found = []
+    for name in names:
+        inside = plan.named(known, name)
+        if not inside:
+            raise click.UsageError(f"there is no test {name}")
+        found += inside
+    return found or [one for one in known if everything or shard or not one.group]
+
+
+def _units(chosen: Sequence[Module], everything: bool, shard: tuple[int, int] | None) -> list[Unit]:
+    seconds = plan.measured()
+    if shard is None:
+        return plan.units(chosen, seconds)
+    if everything:
+        return plan.shard(plan.units(chosen, seconds), *shard)
+    rest = plan.shard(plan.units((one for one in chosen if one.group), seconds), *shard)
+    always = plan.units((one for one in chosen if not one.group), seconds)
+    return sorted([*always, *rest], key=lambda unit: -unit.seconds)
+
+
+def _run(units: list[Unit], jobs: int, results: Path | None) -> tuple[list[pool.Ended], dict[str, float]]:
+    os.environ.setdefault("IPF_TEST_SLOW", _SLOW_FACTOR if _is_busy() else "1")
+    with tempfile.TemporaryDirectory(prefix="ipf-tests-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL's user reads what is shared
         os.environ[shared.VARIABLE] = folder
-        with path.open("w") as lines:
+        with (results or Path(folder) / "results.jsonl").open("w") as lines:
             recorder = Recorder(lines)
-            pool.run(units, jobs or max(3, min(5, (os.cpu_count() or 1) + 1)), Path(folder), recorder)
-    ended = recorder.ended
-    print(*where_time_went(ended), "", *failures(ended), sep="\n")
-    print(f"{time.monotonic() - began:.0f} s")
-    counts = {outcome: sum(one.outcome == outcome for one in ended) for outcome in ("passed", "failed", "skipped")}
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    raise SystemExit(1 if counts["failed"] or not ended else 0)
+            pool.run(units, jobs, Path(folder), recorder)
+    return recorder.ended, recorder.seconds()
+
+
+def _is_busy() -> bool:
+    return "CI" in os.environ or os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+def over_budget(minutes: float, names: Sequence[str], everything: bool, shard: tuple[int, int] | None) -> list[str]:
+    """A line when a whole run took a fifth longer than its budget."""
+    if names or shard:
+        return []
+    budget = ALL_MINUTES if everything else DEFAULT_MINUTES
+    if minutes <= budget * _OVER:
+        return []
+    return [f"over budget: {minutes:.1f} minutes instead of {budget:g} (load average {os.getloadavg()[0]:.1f})"]
+
+
+def _not_run(lacking: Sequence[str]) -> list[str]:
+    lines = [f"not run: {line}" for line in groups.unavailable(lacking)]
+    if not (plan.ROOT.parent / "shared" / "reference").is_dir():
+        lines.append("not run: tests on published data, because ../shared/reference is absent")
+    return lines

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +21,12 @@ class Need:
 
     name: str
     packages: tuple[str, ...]
-    present: Callable[[], bool]
+    is_there: Callable[[], bool]
 
 
-def _on_path(*names: str) -> Callable[[], bool]:
-    folders = os.environ.get("PATH", "") + ":/usr/sbin:/usr/lib/rabbitmq/bin"
-    return lambda: any(shutil.which(name, path=folders) for name in names)
+def _on_path(name: str) -> Callable[[], bool]:
+    folders = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/lib/rabbitmq/bin"
+    return lambda: shutil.which(name, path=folders) is not None
 
 
 def _has_postgresql() -> bool:
@@ -32,21 +35,50 @@ def _has_postgresql() -> bool:
 
 CHROMIUM = Need("chromium", ("chromium", "fonts-dejavu-core"), _on_path("chromium"))
 NODE = Need("npm", ("nodejs", "npm"), _on_path("npm"))
-JAVA = Need("a JDK", ("default-jdk-headless",), _on_path("javac"))
-MAVEN = Need("Maven", ("maven",), _on_path("mvn"))
+JDK = Need("javac", ("default-jdk-headless",), _on_path("javac"))
+MAVEN = Need("mvn", ("maven",), _on_path("mvn"))
 NATS = Need("nats-server", ("nats-server",), _on_path("nats-server"))
 RABBITMQ = Need("rabbitmq-server", ("rabbitmq-server",), _on_path("rabbitmq-server"))
 HAPROXY = Need("haproxy", ("haproxy",), _on_path("haproxy"))
-POSTGRESQL = Need("PostgreSQL's server programs", ("postgresql",), _has_postgresql)
+POSTGRESQL = Need("pg_basebackup", ("postgresql",), _has_postgresql)
 
 GROUPS: dict[str, tuple[Need, ...]] = {
     "browsers": (CHROMIUM, NODE),
-    "brokers": (NATS, RABBITMQ, JAVA, MAVEN),
-    "clients": (NODE, JAVA, MAVEN),
+    "brokers": (NATS, RABBITMQ, JDK, MAVEN),
+    "clients": (NODE, JDK, MAVEN),
     "failover": (POSTGRESQL, HAPROXY),
+    "deployment": (NODE, HAPROXY),
     "flows": (),
     "kills": (),
     "hostile": (),
-    "deployment": (NODE, HAPROXY),
     "campaigns": (),
 }
+
+
+def missing(group: str) -> list[Need]:
+    """What this host lacks for a group."""
+    return [need for need in GROUPS[group] if not need.is_there()]
+
+
+def install(groups: Iterable[str]) -> None:
+    """Install what is missing for these groups, as root on Debian.  CalledProcessError when that fails."""
+    needs = {need.name: need for group in groups for need in missing(group)}
+    packages = [package for need in needs.values() if need is not POSTGRESQL for package in need.packages]
+    if packages:
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update"], check=True, env=environment)
+        command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+        subprocess.run(command, check=True, env=environment)
+    if POSTGRESQL.name in needs:
+        subprocess.run([_ROOT / "bin/install-postgresql"], check=True)  # without a cluster of its own
+
+
+def unavailable(groups: Iterable[str]) -> list[str]:
+    """A line for each group that cannot run here, with what would make it."""
+    lines = []
+    for group in groups:
+        needs = missing(group)
+        if needs:
+            packages = " ".join(package for need in needs for package in need.packages)
+            lines.append(f"{group}: {', '.join(need.name for need in needs)} missing (apt-get install {packages})")
+    return lines

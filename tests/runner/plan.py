@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_SECONDS = Path(__file__).with_name("seconds.json")
+SECONDS = Path(__file__).with_name("seconds.json")
 _MARK = re.compile(r'^(GROUP|FAMILY) = "([\w-]+)"$', re.M)
 _UNKNOWN_SECONDS = 2.0
 
@@ -26,7 +26,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Modules (or tests by name) that one worker runs one after the other."""
+    """Modules (or tests by name) that one worker runs one after the other, and their measured seconds."""
 
     names: tuple[str, ...]
     seconds: float
@@ -37,21 +37,20 @@ def modules(root: Path = ROOT) -> list[Module]:
     return [_read(path, root) for path in sorted((root / "tests").rglob("test_*.py"))]
 
 
-def measured() -> dict[str, float]:
-    """Seconds of each module in the run that was last kept with `--keep-times`."""
-    return json.loads(_SECONDS.read_text()) if _SECONDS.exists() else {}
+def measured(path: Path = SECONDS) -> dict[str, float]:
+    """Seconds of each module in the runs that were kept (`bin/test --keep-times`)."""
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
-def keep(seconds: dict[str, float]) -> None:
-    """Keep these times for later runs; those of modules that did not run stay."""
+def keep(seconds: dict[str, float], path: Path = SECONDS) -> None:
+    """Keep these times for later runs; those of modules that did not run stay, those of modules that are gone go."""
     there = {one.name for one in modules()}
-    known = {name: round(value, 1) for name, value in (measured() | seconds).items() if name in there}
-    _SECONDS.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
+    known = {name: round(value, 1) for name, value in (measured(path) | seconds).items() if name in there}
+    path.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
 
 
-def units(chosen: Iterable[Module]) -> list[Unit]:
+def units(chosen: Iterable[Module], seconds: dict[str, float]) -> list[Unit]:
     """The longest first, so that no worker has a long one left at the end."""
-    seconds = measured()
     together = defaultdict(list)
     for module in chosen:
         together[module.family or module.name].append(module.name)
@@ -71,8 +70,8 @@ def shard(all_units: Sequence[Unit], number: int, count: int) -> list[Unit]:
     return mine
 
 
-def below(all_modules: Sequence[Module], name: str) -> list[Module]:
-    """The modules of a package, or the one that holds a test or is one itself, under the name that was asked for."""
+def named(all_modules: Sequence[Module], name: str) -> list[Module]:
+    """The modules of a package, one module, or a test as a module of its own; none for an unknown name."""
     inside = [one for one in all_modules if one.name == name or one.name.startswith(name + ".")]
     if inside:
         return inside

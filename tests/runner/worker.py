@@ -1,7 +1,7 @@
 """A worker process: reads the names of modules or tests on standard input, runs each with trial, writes JSON lines.
 
 A line says what started (`{"start": id}`), how it ended (`{"end": id, "outcome", "seconds", "starts", "detail"}`), or
-that the module is done (`{"done": name}`).  All that tests print goes to standard error, which is the log of the worker.
+that the module is done (`{"done": name}`).  What tests print goes to standard error, which is the log of the worker.
 The modules run in one process, one after the other, so that they may share what is expensive: a PostgreSQL server,
 compiled maps, a started engine.
 """
