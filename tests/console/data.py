@@ -15,9 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from tests.bench.messages import END, VT
 from tests.console.browser import wait_until
 from tests.service_process import ROOT, ServiceProcess
+from tests.traffic.messages import END, VT
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]

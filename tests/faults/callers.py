@@ -7,8 +7,8 @@ import itertools
 import time
 from dataclasses import dataclass, field
 
-from tests.bench.messages import END
 from tests.faults.feed import admission
+from tests.traffic.messages import END
 from tests.waiting import PATIENCE
 
 

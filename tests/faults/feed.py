@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.bench.messages import END, VT
+from tests.traffic.messages import END, VT
 from tests.waiting import PATIENCE
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from psycopg2.extensions import parse_dsn
 
-from tests.bench.flow import subscribe
-from tests.bench.limits import psql
-from tests.bench.sink import Sink
 from tests.faults.feed import Feed
 from tests.faults.scenario import PATIENT, Scenario, scratch
 from tests.postgres import fresh_url
 from tests.service_process import ServiceProcess
+from tests.traffic.psql import psql
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
 
 

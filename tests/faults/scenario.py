@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.flow import subscribe
-from tests.bench.limits import psql
-from tests.bench.sink import Sink
 from tests.faults.feed import Feed
 from tests.service_process import ServiceProcess
+from tests.traffic.psql import psql
+from tests.traffic.sink import Sink
+from tests.traffic.subscribers import subscribe
 from tests.waiting import PATIENCE
 
 

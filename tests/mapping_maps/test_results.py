@@ -7,9 +7,9 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.hl7.message import Message
-from tests.bench.messages_results import oru, oru_document
 from tests.corpus import samples
 from tests.mapping_maps.facts import Fact, hold
+from tests.traffic.messages_results import oru, oru_document
 
 OBSERVATION, REPORT, SPECIMEN, REQUEST = "Observation", "DiagnosticReport", "Specimen", "ServiceRequest"
 CODE = "code.coding.code"

@@ -13,8 +13,8 @@ from ipf.config.paths import folder
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.compile import Program
 from ipf.mapping.library.maps import Library
-from tests.bench.messages_results import oru_orders
 from tests.mapping.support import HEAD, message, patient_program, program, run
+from tests.traffic.messages_results import oru_orders
 
 LISTS = (
     HEAD

@@ -18,9 +18,9 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
-from tests.bench.messages import adt
 from tests.corpus.samples import library
 from tests.mapping.support import HEAD, KEY, V2, message
+from tests.traffic.messages import adt
 
 LIMITS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 

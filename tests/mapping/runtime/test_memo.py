@@ -20,10 +20,10 @@ from ipf.mapping.runtime.memo_keys import key_function
 from ipf.mapping.runtime.memo_results import Result
 from ipf.mapping.runtime.run import Frame, Run
 from ipf.ports import Json
-from tests.bench.messages import adt
 from tests.corpus import samples
 from tests.mapping.support import HEAD
 from tests.mapping_maps import generator
+from tests.traffic.messages import adt
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 

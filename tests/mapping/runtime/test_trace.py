@@ -9,9 +9,9 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Problem
 from ipf.hl7.message import Message
 from ipf.mapping.runtime.trace import MADE, Trace
-from tests.bench.messages import adt
 from tests.corpus import samples
 from tests.mapping.support import HEAD, KEY, message, patient_program, program
+from tests.traffic.messages import adt
 
 PID = "PID|1||A1^5^M11^AUTH^MR~~B2^^^OTHER^SS||DOE^JOHN||19800102|M"
 
