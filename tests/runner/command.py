@@ -62,7 +62,7 @@ def main(
     ended, seconds = _run(units * repeat, jobs or (os.cpu_count() or 1) + 1, results)
     minutes = (time.monotonic() - began) / 60
     if keep_times:
-        plan.keep(seconds)
+        plan.keep({name: value / repeat for name, value in seconds.items()})
     notes = [*over_budget(minutes, names, everything, shard), *_not_run(lacking)]
     print(*where_time_went(ended), "", *failures(ended), f"{minutes:.1f} minutes", *notes, totals(ended), sep="\n")
     bad = any(one.outcome == "failed" for one in ended) or not ended or (install and lacking)

@@ -23,6 +23,8 @@ from twisted.python.failure import Failure
 from twisted.trial import reporter, runner
 from twisted.trial.unittest import TestCase
 
+from tests.waiting import LIMIT
+
 # A test that blocks the reactor does not notice trial's timeout: so many seconds later the process ends.
 GRACE_SECONDS = 30.0
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn"})
@@ -59,8 +61,8 @@ class LineReporter(reporter.TestResult):  # type: ignore[misc]
         super().startTest(method)
         self._outcome, self._details = "", []
         self._send({"start": method.id()})
-        limit = method.getTimeout() if isinstance(method, TestCase) else 0.0
-        faulthandler.dump_traceback_later((limit or GRACE_SECONDS) + GRACE_SECONDS, exit=True, file=self._log)
+        limit = method.getTimeout() if isinstance(method, TestCase) else LIMIT
+        faulthandler.dump_traceback_later(limit + GRACE_SECONDS, exit=True, file=self._log)
         self._began = (time.monotonic(), self._starts.count)
 
     def stopTest(self, method: Any) -> None:
