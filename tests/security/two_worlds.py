@@ -11,6 +11,7 @@ it takes, and printed as Python that `replay` runs.
 
 from __future__ import annotations
 
+import os
 import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
+from random import SystemRandom
 
 from ipf.fhir.model.json import loads
 from ipf.pipeline.maintenance.export import Export
@@ -25,6 +27,19 @@ from ipf.ports import OPEN, Answer, Caller
 from ipf.rest.write import ids
 from tests.rest.world import BASE
 from tests.security.two_worlds_server import Server
+
+RUNS = int(os.environ.get("IPF_TWO_WORLDS_RUNS", "2000"))
+"""Scenarios of a campaign in memory."""
+_SEED = os.environ.get("IPF_TWO_WORLDS_SEED")
+
+
+def seeds(kept: Iterable[int], count: int) -> list[int]:
+    """The seeds to run: those kept, then so many that no run had; only the one that `IPF_TWO_WORLDS_SEED` names."""
+    if _SEED is not None:
+        return [int(_SEED)]
+    first = SystemRandom().randrange(10**9)
+    return [*kept, *range(first, first + count)]
+
 
 START = datetime(2026, 1, 31, 8, 0, 0, 0, UTC)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -97,6 +97,7 @@ class Server(World):
     socket: Socket = field(default_factory=Socket)
     stages: Stages | None = None
     notifies: bool = True
+    suffix: str = ""  # of the names of tenants, where several scenarios share a database
 
     @property
     def repository(self) -> Repository:
