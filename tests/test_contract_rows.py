@@ -20,7 +20,7 @@ INBOX = "tests.store.inbox.test_inbox.PostgresInboxTest."
 END_TO_END = "tests.flows.test_end_to_end.EndToEndTests.test_messages_become_resources_and_notifications"
 KILLED = "tests.faults.test_killed.KilledTests"
 STATUSES = "tests.subscriptions.test_status.StatusTests."
-HANDLING = "tests.rest.interactions.test_handling.HandlingOnPostgresTests."
+HANDLING = "tests.rest.interactions.test_handling.HandlingTests."
 BODIES = "tests.wire.http.test_site.LimitTests."
 
 ROWS = {
@@ -67,7 +67,7 @@ ROWS = {
     "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [END_TO_END],
     "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "decision: formats and required codes on every write": [
-        "tests.rest.interactions.test_structure.StructureOnPostgresTests.test_every_write",
+        "tests.rest.interactions.test_structure.StructureTests.test_every_write",
         "tests.pipeline.convert.test_structure.StructureCheckTests.test_a_wrong_code",
     ],
     "decision: unknown parameters of a search": [HANDLING + "test_ignored_and_named", HANDLING + "test_the_setting"],

@@ -132,7 +132,7 @@ class CustomParameterTests(CustomParameterSuite, OnMemory):
 
 
 class CustomParameterOnPostgresTests(CustomParameterSuite, OnPostgres):
-    """On PostgreSQL, with the job."""
+    """SQL indexes again, with the job."""
 
     def reindexing(self) -> Reindex:
         """The stage, without waiting."""

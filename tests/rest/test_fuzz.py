@@ -20,7 +20,7 @@ from ipf.ports import Answer, Request
 from ipf.rest.router import ROUTES, handler
 from tests.fhir.examples import examples
 from tests.reference import needs_reference
-from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, patient
+from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnSharedPostgres, Suite, World, patient
 
 HOSTILE = (
     "", " ", "'", "''", '"', "\\", "';DROP TABLE resources;--", "1 OR 1=1", "$1", "%", "%s", "%00", "\x00", "\x1e",
@@ -187,7 +187,7 @@ def _break(resource: Any, chance: random.Random) -> None:
         value[key] = chance.choice((None, True, 1, "x", [], {}, [None], [[]], {"x": 1}, "", 1.5, *HOSTILE))
 
 
-class HostileSearchTests(FuzzSuite, OnPostgres):
+class HostileSearchTests(FuzzSuite, OnSharedPostgres):
     async def test_every_value_in_every_parameter(self) -> None:
         """Searches on PostgreSQL; no stored resource is lost."""
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))

@@ -19,9 +19,8 @@ from ipf.security.access import install
 from ipf.security.privacy.labels import LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
-from ipf.store.resources.writing.consents import PostgresConsents
 from tests.fakes.consents import MemoryConsents
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, OnMemory, World, issues
 from tests.security.privacy.consents import ISSUER, coded, consent, labelled, observation, rule
 
 CONFIDENTIALITY = "http://terminology.hl7.org/CodeSystem/v3-Confidentiality"
@@ -70,7 +69,7 @@ EXCEPTION = rule(
 REASON = {"x_break_glass_reason": "unconscious in the emergency room"}
 
 
-class PrivacySuite(Suite):
+class PrivacyInMemory(OnMemory):
     """See the module."""
 
     world: World
@@ -79,9 +78,7 @@ class PrivacySuite(Suite):
 
     def install(self, labels: str = "", *, has_consents: bool = True) -> None:
         """Switch labels and Consents on, until the end of the test."""
-        database = self.world.database
-        source = MemoryConsents(self.world.store) if database is None else PostgresConsents(database)
-        register = ConsentRegister(source, lambda: self.world.now) if has_consents else None
+        register = ConsentRegister(MemoryConsents(self.world.store), lambda: self.world.now) if has_consents else None
         rules = LabelRules.of(labels.split()) if labels else None
         install(Privacy(rules, register, trusted_clients=frozenset({"feed"})))
         self.addCleanup(install, None)
@@ -332,11 +329,3 @@ class PrivacySuite(Suite):
         self.assertIn('scope="btg"', dict(answer.headers)["WWW-Authenticate"])
         self.caller = replace(CALLERS["break-glass"], scopes=("patient/*.rs", "btg"), patient="p2")
         self.assertEqual((await self.ask("GET", "Observation/hidden", **REASON)).status, 404)
-
-
-class PrivacyInMemory(OnMemory, PrivacySuite):
-    """In memory."""
-
-
-class PrivacyOnPostgres(OnPostgres, PrivacySuite):
-    """On PostgreSQL."""

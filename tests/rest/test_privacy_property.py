@@ -17,9 +17,8 @@ from ipf.security.access import install, permit
 from ipf.security.privacy.labels import ACT_CODE, CONFIDENTIALITY, LabelRules
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
-from ipf.store.resources.writing.consents import PostgresConsents
 from tests.fakes.consents import MemoryConsents
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory
 from tests.security.privacy.consents import ISSUER, coded, consent, rule
 
 SEED = int(os.environ.get("IPF_SEED", "20261123"))
@@ -96,14 +95,11 @@ class Generator:
         return Caller("s", "app", scopes, patient="p0", user=random.choice(USERS), issuer=ISSUER)
 
 
-class PropertySuite(Suite):
+class PropertyInMemory(OnMemory):
     """See the module."""
 
-    world: World
-
     async def test_searches_are_filtered_resources(self) -> None:
-        database = self.world.database
-        source = MemoryConsents(self.world.store) if database is None else PostgresConsents(database)
+        source = MemoryConsents(self.world.store)
         rules = LabelRules.of(["R", f"{ACT_CODE}|ETH"])
         install(Privacy(rules, ConsentRegister(source, lambda: self.world.now)))
         self.addCleanup(install, None)
@@ -141,11 +137,3 @@ class PropertySuite(Suite):
         counted = loads((await self.world.send("GET", f"{kind}?_summary=count")).body)
         self.assertEqual(counted["total"], len(expected), where)
         return len(page.matches) - len(expected)
-
-
-class PropertyInMemory(OnMemory, PropertySuite):
-    """In memory."""
-
-
-class PropertyOnPostgres(OnPostgres, PropertySuite):
-    """On PostgreSQL."""

@@ -10,7 +10,7 @@ from ipf.ports.grants import CreatorGrants
 from ipf.store.resources.writing.grants import PostgresGrants
 from tests.fakes.grants import MemoryGrants
 from tests.rest.interactions.pages import entries
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World
 from tests.security.test_scopes import ADA, BOB, DOCTOR, LAB, OTHERS, VITAL, VITALS
 
 ORDER: Json = {"resourceType": "ServiceRequest", "id": "sr", "status": "active", "intent": "order",
@@ -401,8 +401,8 @@ class ScopeSuite(Suite):
 
     async def writers(self, id: str) -> list[Caller]:
         """As the store keeps them."""
-        version = await self.world.repository.store.read("default", "Subscription", id)
-        found = await self.grants().writers("default", id, version.version_id if version else 0)
+        version = await self.world.repository.store.read(self.world.tenant, "Subscription", id)
+        found = await self.grants().writers(self.world.tenant, id, version.version_id if version else 0)
         return [writer.caller for writer in found or ()]
 
     def grants(self) -> CreatorGrants:
@@ -415,6 +415,8 @@ class OnMemoryTests(ScopeSuite, OnMemory):
         return MemoryGrants(self.world.store)
 
 
-class OnPostgresTests(ScopeSuite, OnPostgres):
+class OnPostgresTests(ScopeSuite, OnSharedPostgres):
+    """SQL restricts searches, and holds the writers of a Subscription."""
+
     def grants(self) -> CreatorGrants:
         return PostgresGrants(self.database)

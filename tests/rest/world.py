@@ -1,15 +1,20 @@
 """A FHIR server for tests: a store, a clock that stands still until moved, and requests as one-liners.
 
-A suite is written once, on the world's ports, and runs on memory (`OnMemory`) and on PostgreSQL (`OnPostgres`).
+A suite is written once, on the world's ports.  It runs on the stores in memory (`OnMemory`); where SQL decides the
+outcome, on PostgreSQL as well: `OnSharedPostgres`, or `OnPostgres` where a test looks across tenants.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl
 
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import dumps, loads
@@ -29,6 +34,7 @@ from ipf.rest.write.unit import Entry, Method, Unit
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
 from ipf.store.erasure.expunge import PostgresExpungeStore
+from ipf.store.postgres.database import Database
 from ipf.store.resources.exports import PostgresExports
 from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
@@ -76,6 +82,7 @@ class World:
     caller: Caller = OPEN
     max_page_size: int = 1000
     suffix: str = ""  # of the names of tenants, where several tests share a database
+    tenant: str = DEFAULT_TENANT
 
     @property
     def histories(self) -> Histories:
@@ -144,37 +151,36 @@ class World:
         """Move the clock."""
         self.now += timedelta(seconds=seconds)
 
-    async def send(
-        self, method: str, url: str, body: Any = None, tenant: str = DEFAULT_TENANT, **headers: str
-    ) -> Answer:
+    async def send(self, method: str, url: str, body: Any = None, tenant: str = "", **headers: str) -> Answer:
         """One request; see `request`."""
         return await handler(self.repository)(self.request(method, url, body, tenant, **headers))
 
-    def request(self, method: str, url: str, body: Any = None, tenant: str = DEFAULT_TENANT, **headers: str) -> Request:
-        """A request; header names with `_` for `-`; a body that is no bytes is sent as JSON."""
+    def request(self, method: str, url: str, body: Any = None, tenant: str = "", **headers: str) -> Request:
+        """A request of the world's tenant; header names with `_` for `-`; a body that is no bytes is sent as JSON."""
         path, _, query = url.partition("?")
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = b"" if body is None else body if isinstance(body, bytes) else dumps(body)
         pairs = tuple(parse_qsl(query, keep_blank_values=True))
         segments = tuple(path.split("/")) if path else ()
-        return Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant, self.caller)
+        return Request(method, segments, pairs, named, sent, BASE, CORRELATION_ID, tenant or self.tenant, self.caller)
 
     async def commit(self, *units: Unit) -> list[Any]:
-        """Store units, as the convert stage does."""
+        """Store units, as the convert stage does; those of the default tenant are the world's."""
         repository = self.repository
-        return await commit(units, repository.store, repository.matcher, repository.clock)
+        mine = [replace(one, tenant=self.tenant) if one.tenant == DEFAULT_TENANT else one for one in units]
+        return await commit(mine, repository.store, repository.matcher, repository.clock)
 
     async def body(self, reference: str) -> Json:
         """The current resource, parsed."""
         resource_type, _, id = reference.partition("/")
-        version = await self.repository.store.read(DEFAULT_TENANT, resource_type, id)
+        version = await self.repository.store.read(self.tenant, resource_type, id)
         resource: Json = loads(version.body if version else b"{}")
         return resource
 
     async def versions(self, reference: str) -> list[Version]:
         """All versions, oldest first."""
         resource_type, _, id = reference.partition("/")
-        found = await self.repository.store.history(DEFAULT_TENANT, resource_type, id, 100, None)
+        found = await self.repository.store.history(self.tenant, resource_type, id, 100, None)
         return found[::-1]
 
 
@@ -191,12 +197,32 @@ class OnMemory(TestCase):
         self.world = World()
 
 
-class OnPostgres(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
-    """Runs a suite on a fresh PostgreSQL database."""
+class OnPostgres(TestCase):
+    """Runs a suite on PostgreSQL, each test in a database of its own."""
 
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir")
         self.world = World(PostgresFhirStore(self.database), database=self.database)
+
+
+class OnSharedPostgres(TestCase):
+    """Runs a suite on PostgreSQL, all tests in one database, each with a tenant of its own.
+
+    The pool is of the test alone: trial closes sockets at the end of each.
+    """
+
+    _url: ClassVar[str] = ""
+    _tenants: ClassVar[Iterator[int]] = itertools.count(1)
+
+    async def setUp(self) -> None:
+        if "_url" not in vars(type(self)):
+            type(self)._url = await postgres.fresh_url("fhir")
+        options = {"statements": postgres.STATEMENTS["fhir"], **postgres.PATIENT}
+        self.database = Database(self._url, reactor=reactor, size=4, **options)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.database.close()))
+        await self.database.start()
+        tenant = f"tenant-{next(self._tenants)}"
+        self.world = World(PostgresFhirStore(self.database), database=self.database, tenant=tenant)
 
 
 def unit(*entries: Entry, receipt: str | None = None, tenant: str = DEFAULT_TENANT) -> Unit:

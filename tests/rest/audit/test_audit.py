@@ -542,7 +542,7 @@ class AuditOnMemory(AuditSuite, OnMemory):
 
 
 class AuditOnPostgres(AuditSuite, OnPostgres):
-    """On PostgreSQL."""
+    """SQL finds and counts records."""
 
     async def setUp(self) -> None:
         await super().setUp()

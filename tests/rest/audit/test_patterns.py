@@ -22,10 +22,9 @@ from ipf.rest.audit.recorder import audited, binding_recorder
 from ipf.security.audit.event import audit_event
 from ipf.security.audit.patterns import PROFILES
 from ipf.security.audit.rules import NOTIFICATION, AuditRules, id_suffixes
-from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.audit.test_audit import ID, NURSE, Trail
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, create, patient, unit
+from tests.rest.world import BASE, OnMemory, create, patient, unit
 
 VALIDATOR = Validator()
 ALL = AuditRules(reads=True, searches=True)
@@ -45,10 +44,12 @@ def pattern(event: Json) -> str:
     return str(profile).removeprefix(PROFILES)
 
 
-class PatternSuite(Suite):
+class PatternsOnMemory(OnMemory):
     """Requests as clients send them."""
 
-    trail: Trail
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.trail = Trail(self.world, MemoryAuditStore())
 
     async def _new(self, resource: Json, caller: Caller = NURSE) -> str:
         answer = await self.trail.send("POST", resource["resourceType"], resource, caller)
@@ -159,22 +160,6 @@ class PatternSuite(Suite):
             ("agent:identifier=https://idp.example|ward-app&action=C", ["create0"]),
         ):
             self.assertEqual(await self.trail.found(query), expected, query)
-
-
-class PatternsOnMemory(PatternSuite, OnMemory):
-    """On the stores in memory."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.trail = Trail(self.world, MemoryAuditStore())
-
-
-class PatternsOnPostgres(PatternSuite, OnPostgres):
-    """On PostgreSQL."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.trail = Trail(self.world, PostgresAuditStore(self.database))
 
 
 def records() -> Iterator[Audit]:

@@ -373,7 +373,7 @@ class TransactionAuditOnMemory(TransactionAuditSuite, OnMemory):
 
 
 class TransactionAuditOnPostgres(TransactionAuditSuite, OnPostgres):
-    """On PostgreSQL."""
+    """SQL commits records with writes."""
 
     async def setUp(self) -> None:
         await super().setUp()

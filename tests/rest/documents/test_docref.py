@@ -6,7 +6,7 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import OnMemory, issues
 
 CCD, NOTE, SUMMARY = "34133-9", "11506-3", "18842-5"
 
@@ -23,10 +23,8 @@ def document(id: str, patient: str, code: str, day: int, **members: Any) -> dict
     }  # fmt: skip
 
 
-class DocrefSuite(Suite):
+class MemoryDocref(OnMemory):
     """Documents of two patients."""
-
-    world: World
 
     async def fill(self) -> None:
         """Store them."""
@@ -131,11 +129,3 @@ class DocrefSuite(Suite):
         rest = loads((await self.world.send("GET", after.partition("/fhir/")[2])).body)
         ids = {one["resource"]["id"] for one in (*bundle["entry"], *rest["entry"])}
         self.assertEqual(len(ids), 63)
-
-
-class MemoryDocref(DocrefSuite, OnMemory):
-    """In memory."""
-
-
-class PostgresDocref(DocrefSuite, OnPostgres):
-    """On PostgreSQL."""

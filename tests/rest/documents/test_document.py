@@ -8,7 +8,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.structure.check import check_structure
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.documents import document
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import BASE, OnMemory, issues, patient
 
 
 def ref(target: str) -> Json:
@@ -42,9 +42,7 @@ ALL = ["Composition/c", "Patient/a", "Practitioner/d", "Organization/o", "Observ
        "Observation/o2"]  # fmt: skip
 
 
-class DocumentSuite(Suite):
-    world: World
-
+class MemoryDocument(OnMemory):
     async def fill(self) -> None:
         """Store them."""
         self.world.caller = OPEN
@@ -131,11 +129,3 @@ class DocumentSuite(Suite):
         self.patch(document, "MAX_RESOURCES", 5)
         answer = await self.ask()
         self.assertEqual((answer.status, issues(answer)[0][0]), (400, "too-costly"))
-
-
-class MemoryDocument(DocumentSuite, OnMemory):
-    """In memory."""
-
-
-class PostgresDocument(DocumentSuite, OnPostgres):
-    """On PostgreSQL."""

@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.json import JsonDecimal
 from ipf.ports import Answer, Caller
 from ipf.rest.graphql import execute, loaded
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory
 
 PATIENT = {
     "resourceType": "Patient", "id": "example", "active": True, "birthDate": "1974-12",
@@ -95,10 +95,8 @@ REFUSED: tuple[tuple[str, str], ...] = (
 )
 
 
-class GraphqlSuite(Suite):
+class OnMemoryTests(OnMemory):
     """On every store."""
-
-    world: World
 
     async def prepare(self) -> None:
         """A patient with two observations."""
@@ -280,14 +278,6 @@ class GraphqlSuite(Suite):
         self.assertIn("graphql", [one["name"] for one in rest["operation"]])
         patient = next(one for one in rest["resource"] if one["type"] == "Patient")
         self.assertIn("graphql", [one["name"] for one in patient["operation"]])
-
-
-class OnMemoryTests(GraphqlSuite, OnMemory):
-    """On the store in memory."""
-
-
-class OnPostgresTests(GraphqlSuite, OnPostgres):
-    """On PostgreSQL."""
 
 
 class SchemaTests(TestCase):

@@ -7,7 +7,7 @@ from base64 import b64encode
 from ipf.fhir.model.json import loads
 from ipf.fhir.xml.writer import from_xml
 from ipf.ports import Answer, Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, issues, patient
 
 JSON, XML = "application/fhir+json;charset=utf-8", "application/fhir+xml;charset=utf-8"
 FULL: Json = {
@@ -24,9 +24,7 @@ FULL: Json = {
 }
 
 
-class FormatSuite(Suite):
-    world: World
-
+class FormatTests(OnMemory):
     async def get(self, url: str, **headers: str) -> Answer:
         """One read."""
         return await self.world.send("GET", url, **headers)
@@ -149,11 +147,3 @@ class FormatSuite(Suite):
     async def test_options(self) -> None:
         answer = await self.world.send("OPTIONS", "Patient/a")
         self.assertEqual((answer.status, "GET" in dict(answer.headers)["Allow"]), (204, True))
-
-
-class FormatTests(FormatSuite, OnMemory):
-    pass
-
-
-class FormatOnPostgresTests(FormatSuite, OnPostgres):
-    pass

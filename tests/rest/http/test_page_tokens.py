@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode
 from urllib.parse import parse_qs, urlsplit
 
 from ipf.fhir.model.json import loads
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, patient
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, patient
 
 URLS = ("Patient?_count=1", "Patient?_count=1&_sort=-_lastUpdated", "?_count=1", "_history?_count=1",
         "Patient/_history?_count=1")  # fmt: skip
@@ -17,13 +17,13 @@ class PageTokenSuite(Suite):
 
     world: World
 
-    async def fill(self, tenant: str = "default") -> None:
+    async def fill(self, tenant: str = "") -> None:
         """Store them."""
         for number in "123":
             self.world.pass_time()
             await self.world.send("PUT", f"Patient/p{number}", patient(number, id=f"p{number}"), tenant)
 
-    async def next_of(self, url: str, tenant: str = "default") -> str:
+    async def next_of(self, url: str, tenant: str = "") -> str:
         """The link to the next page."""
         answer = await self.world.send("GET", url, None, tenant)
         links = {link["relation"]: link["url"] for link in loads(answer.body)["link"]}
@@ -78,5 +78,5 @@ class OnMemoryTests(PageTokenSuite, OnMemory):
     """In memory."""
 
 
-class OnPostgresTests(PageTokenSuite, OnPostgres):
-    """On PostgreSQL."""
+class OnPostgresTests(PageTokenSuite, OnSharedPostgres):
+    """SQL continues a page."""

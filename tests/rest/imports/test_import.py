@@ -248,4 +248,4 @@ class MemoryImport(ImportSuite, OnMemory):
 
 
 class PostgresImport(ImportSuite, OnPostgres):
-    """On PostgreSQL."""
+    """SQL leases jobs."""

@@ -11,7 +11,7 @@ from ipf.ports.queries.search import Query
 from ipf.rest.background import KINDS, job_runner
 from ipf.rest.interactions import delete_many
 from ipf.rest.jobs.jobs import request_of
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, issues, patient
 
 
 class DeleteManySuite(Suite):
@@ -230,5 +230,5 @@ class DeleteManyTests(DeleteManySuite, OnMemory):
     pass
 
 
-class DeleteManyOnPostgresTests(DeleteManySuite, OnPostgres):
-    pass
+class DeleteManyOnPostgresTests(DeleteManySuite, OnSharedPostgres):
+    """SQL finds and deletes."""

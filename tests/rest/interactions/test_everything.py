@@ -9,7 +9,7 @@ from ipf.fhir.model.json import loads
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.rest.interactions.searches.care_period import CARE_DATES
 from tests.rest.interactions.pages import PagesSuite, entries, flat
-from tests.rest.world import OnMemory, OnPostgres
+from tests.rest.world import OnMemory, OnSharedPostgres
 
 
 class EverythingSuite(PagesSuite):
@@ -80,5 +80,5 @@ class EverythingTests(EverythingSuite, OnMemory):
     """In memory."""
 
 
-class EverythingOnPostgresTests(EverythingSuite, OnPostgres):
-    """On PostgreSQL."""
+class EverythingOnPostgresTests(EverythingSuite, OnSharedPostgres):
+    """SQL finds and pages."""

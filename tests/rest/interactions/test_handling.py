@@ -7,7 +7,7 @@ from ipf.ports import Answer, Json
 from ipf.rest.router import handler
 from tests.contracts.search import WORLD
 from tests.rest.interactions.pages import entries, flat, link
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, issues, patient
 
 FORM = "application/x-www-form-urlencoded"
 LENIENT, STRICT = "handling=lenient", "handling=strict"
@@ -50,9 +50,7 @@ REFUSED = (
 """What cannot be understood is refused in every mode: another search would be answered."""
 
 
-class HandlingSuite(Suite):
-    world: World
-
+class HandlingTests(OnMemory):
     async def fill(self) -> None:
         """Store WORLD."""
         for one in WORLD:
@@ -182,11 +180,3 @@ class HandlingSuite(Suite):
         for criteria in ("Patient?nonsense=1", "Patient?gender=male&nonsense=1", "Observation?subject.nonsense=1"):
             answer = await self.world.send("POST", "Subscription", {**sent, "criteria": criteria}, prefer=LENIENT)
             self.assertEqual((answer.status, issues(answer)[0][2]), (422, "Subscription.criteria"), criteria)
-
-
-class HandlingTests(HandlingSuite, OnMemory):
-    """In memory."""
-
-
-class HandlingOnPostgresTests(HandlingSuite, OnPostgres):
-    """On PostgreSQL."""

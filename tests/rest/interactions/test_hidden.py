@@ -12,7 +12,7 @@ from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.interactions.histories import many as history_many
 from ipf.store.resources.reindex import PostgresReindexQueue
 from tests.rest.interactions.pages import entries
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, issues
 from tests.security.test_scopes import ADA, BOB, VITAL, observation
 
 
@@ -120,8 +120,8 @@ class OnMemoryTests(HiddenSuite, OnMemory):
     """In memory."""
 
 
-class OnPostgresTests(HiddenSuite, OnPostgres):
-    """On PostgreSQL."""
+class OnPostgresTests(HiddenSuite, OnSharedPostgres):
+    """SQL restricts searches and histories."""
 
     async def test_numbers_of_reindex_jobs(self) -> None:
         """They count resources and jobs of everybody."""

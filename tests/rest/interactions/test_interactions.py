@@ -11,7 +11,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.structure.check import check_structure
 from ipf.ports import Answer, Json
 from ipf.rest.router import ROUTES
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, issues, patient
 
 
 def header(answer: Answer, name: str) -> str | None:
@@ -35,7 +35,7 @@ class Interactions(Suite):
         return answer
 
 
-class WriteSuite(Interactions):
+class WriteTests(OnMemory, Interactions):
     async def test_create(self) -> None:
         answer = await self.send("POST", "Patient", patient("1"))
         stored = loads(answer.body)
@@ -392,7 +392,7 @@ class SearchSuite(Interactions):
         self.assertEqual((bundle["total"], "entry" in bundle), (1, False))
 
 
-class MetadataSuite(Interactions):
+class MetadataTests(OnMemory, Interactions):
     async def test_metadata(self) -> None:
         statement = loads((await self.send("GET", "metadata")).body)
         self.assertEqual((statement["resourceType"], statement["fhirVersion"]), ("CapabilityStatement", "4.0.1"))
@@ -428,33 +428,17 @@ class MetadataSuite(Interactions):
                 self.assertIn(f'"name":"{shape.rpartition("$")[2]}"'.encode(), whole)
 
 
-class WriteTests(OnMemory, WriteSuite):
-    pass
-
-
-class WriteOnPostgresTests(OnPostgres, WriteSuite):
-    pass
-
-
 class ReadTests(OnMemory, ReadSuite):
     pass
 
 
-class ReadOnPostgresTests(OnPostgres, ReadSuite):
-    pass
+class ReadOnPostgresTests(OnSharedPostgres, ReadSuite):
+    """SQL pages and orders histories."""
 
 
 class SearchTests(OnMemory, SearchSuite):
     pass
 
 
-class SearchOnPostgresTests(OnPostgres, SearchSuite):
-    pass
-
-
-class MetadataTests(OnMemory, MetadataSuite):
-    pass
-
-
-class MetadataOnPostgresTests(OnPostgres, MetadataSuite):
-    pass
+class SearchOnPostgresTests(OnSharedPostgres, SearchSuite):
+    """SQL finds and counts."""

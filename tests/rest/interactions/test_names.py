@@ -5,13 +5,13 @@ from __future__ import annotations
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Json
 from tests.rest.interactions.pages import entries, link
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, patient
+from tests.rest.world import OnMemory, OnSharedPostgres, Suite, World, patient
 
 
 class NameSuite(Suite):
     world: World
 
-    async def found(self, url: str, tenant: str = "default") -> list[str]:
+    async def found(self, url: str, tenant: str = "") -> list[str]:
         """Ids of the matches of all pages."""
         ids: list[str] = []
         following: str | None = url
@@ -22,7 +22,7 @@ class NameSuite(Suite):
             following = link(answer, "next")
         return ids
 
-    async def store(self, id: str, family: str, tenant: str = "default") -> None:
+    async def store(self, id: str, family: str, tenant: str = "") -> None:
         """A Patient."""
         answer = await self.world.send("PUT", f"Patient/{id}", patient(id, family, id=id), tenant=tenant)
         self.assertEqual(answer.status, 201, answer.body)
@@ -98,5 +98,5 @@ class NameTests(NameSuite, OnMemory):
     """In memory."""
 
 
-class NameOnPostgresTests(NameSuite, OnPostgres):
-    """On PostgreSQL."""
+class NameOnPostgresTests(NameSuite, OnSharedPostgres):
+    """SQL compares names."""

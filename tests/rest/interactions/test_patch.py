@@ -9,7 +9,7 @@ from twisted.internet import defer
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import Answer, Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, OnPostgres, issues, patient
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -51,9 +51,7 @@ def as_binary(patch: Any, content_type: str = JSON_PATCH) -> Json:
     return {"resourceType": "Binary", "contentType": content_type, "data": b64encode(data).decode()}
 
 
-class PatchSuite(Suite):
-    world: World
-
+class PatchTests(OnMemory):
     async def patch(self, url: str, body: Any, content_type: str = JSON_PATCH, **headers: str) -> Answer:
         """One PATCH."""
         return await self.world.send("PATCH", url, body, content_type=content_type, **headers)
@@ -193,17 +191,6 @@ class PatchSuite(Suite):
         self.assertEqual([item["response"]["status"] for item in loads(both.body)["entry"]], ["200 OK", "200 OK"])
         self.assertEqual((await self.world.body("Patient/a"))["active"], True)
 
-    async def test_concurrent_patches_are_all_applied(self) -> None:
-        await self.world.send("PUT", "Patient/a", patient("1", id="a", name=[{"given": ["x"]}]))
-        added = [
-            self.patch("Patient/a", [{"op": "add", "path": "/name/0/given/-", "value": str(number)}])
-            for number in range(8)
-        ]
-        answers = await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in added])
-        self.assertEqual({answer.status for answer in answers}, {200})
-        given = (await self.world.body("Patient/a"))["name"][0]["given"]
-        self.assertEqual(sorted(given), [*map(str, range(8)), "x"])
-
     async def test_update_with_if_none_match(self) -> None:
         body = patient("1", id="a")
         self.assertEqual((await self.world.send("PUT", "Patient/a", body, if_none_match="*")).status, 201)
@@ -247,9 +234,14 @@ class PatchSuite(Suite):
         self.assertEqual((answer.status, issues(answer)[0][0]), (413, "too-costly"))
 
 
-class PatchTests(PatchSuite, OnMemory):
-    pass
+class ConcurrentPatchTests(OnPostgres):
+    """The locks are PostgreSQL's."""
 
-
-class PatchOnPostgresTests(PatchSuite, OnPostgres):
-    pass
+    async def test_concurrent_patches_are_all_applied(self) -> None:
+        await self.world.send("PUT", "Patient/a", patient("1", id="a", name=[{"given": ["x"]}]))
+        adds = [[{"op": "add", "path": "/name/0/given/-", "value": str(number)}] for number in range(8)]
+        sent = [self.world.send("PATCH", "Patient/a", one, content_type=JSON_PATCH) for one in adds]
+        answers = await defer.gatherResults([defer.Deferred.fromCoroutine(one) for one in sent])
+        self.assertEqual({answer.status for answer in answers}, {200})
+        given = (await self.world.body("Patient/a"))["name"][0]["given"]
+        self.assertEqual(sorted(given), [*map(str, range(8)), "x"])

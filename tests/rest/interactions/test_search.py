@@ -9,7 +9,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Json, Terminology
 from tests.contracts.search import WORLD
 from tests.rest.interactions.pages import PagesSuite, entries, flat, link
-from tests.rest.world import BASE, OnMemory, OnPostgres, issues
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, issues
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -332,8 +332,8 @@ class SearchTests(SearchSuite, OnMemory):
     """In memory."""
 
 
-class SearchOnPostgresTests(SearchSuite, OnPostgres):
-    """On PostgreSQL."""
+class SearchOnPostgresTests(SearchSuite, OnSharedPostgres):
+    """SQL finds, sorts and pages."""
 
     async def test_orders_over_types(self) -> None:
         """Merged by time, or by id, in pages."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller, Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory, OnSharedPostgres, Suite, World
 
 Q, M, P = "http://a.example/Questionnaire/q", "http://a.example/Measure/m", "http://a.example/plan"
 
@@ -117,5 +117,5 @@ class CanonicalIncludeMemoryTests(CanonicalIncludeSuite, OnMemory):
     pass
 
 
-class CanonicalIncludePostgresTests(CanonicalIncludeSuite, OnPostgres):
-    pass
+class CanonicalIncludePostgresTests(CanonicalIncludeSuite, OnSharedPostgres):
+    """SQL includes."""

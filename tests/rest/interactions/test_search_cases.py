@@ -78,4 +78,4 @@ class CaseTests(CaseSuite, OnMemory):
 
 @needs_reference
 class CaseOnPostgresTests(CaseSuite, OnPostgres):
-    """On PostgreSQL."""
+    """SQL finds."""

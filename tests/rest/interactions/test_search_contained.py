@@ -10,7 +10,7 @@ from ipf.store.postgres.migrate import migrations
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from tests.rest.interactions.pages import entries
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, issues
 
 ATC, FORMS = "http://www.whocc.no/atc", "urn:forms"
 
@@ -266,8 +266,8 @@ class ContainedMemoryTest(ContainedSuite, OnMemory):
     """In memory."""
 
 
-class ContainedPostgresTest(ContainedSuite, OnPostgres):
-    """On PostgreSQL."""
+class ContainedPostgresTest(ContainedSuite, OnSharedPostgres):
+    """SQL finds what is contained."""
 
     async def test_sorted_pages(self) -> None:
         """A page may end within a container."""

@@ -8,7 +8,7 @@ from typing import Any
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.topics.basic import TOPIC_TYPES
 from ipf.ports import Answer, Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, issues, patient
 
 JSON_PATCH = "application/json-patch+json"
 BAD: Json = {"resourceType": "Patient", "birthDate": "2020-13-45"}
@@ -47,9 +47,7 @@ def bundle(kind: str, method: str, url: str, resource: Json, **request: str) -> 
     }
 
 
-class StructureSuite(Suite):
-    world: World
-
+class StructureTests(OnMemory):
     async def test_every_write(self) -> None:
         """422 with the place; nothing is stored."""
         await self.world.send("PUT", "Patient/a", patient("1", id="a"))
@@ -126,11 +124,3 @@ class StructureSuite(Suite):
         self.assertNotIn("Patient", await self.world.store.counts())
         for url in ("Patient?_format=json", "Patient?_pretty=true&_format=json", "Patient"):
             self.assertEqual((await self.world.send("POST", url, patient("1"))).status, 201, url)
-
-
-class StructureTests(StructureSuite, OnMemory):
-    """In memory."""
-
-
-class StructureOnPostgresTests(StructureSuite, OnPostgres):
-    """On PostgreSQL."""

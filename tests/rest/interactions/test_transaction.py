@@ -262,7 +262,7 @@ class TransactionSuite(TransactionCase):
         self.assertEqual((await self.post("transaction")).status, 200)
 
 
-class BatchSuite(TransactionCase):
+class BatchTests(OnMemory, TransactionCase):
     async def test_batch(self) -> None:
         await self.world.send("PUT", "Patient/old", patient("old", id="old"))
         answers = await self.responses(
@@ -292,12 +292,4 @@ class TransactionTests(OnMemory, TransactionSuite):
 
 
 class TransactionOnPostgresTests(OnPostgres, TransactionSuite):
-    pass
-
-
-class BatchTests(OnMemory, BatchSuite):
-    pass
-
-
-class BatchOnPostgresTests(OnPostgres, BatchSuite):
-    pass
+    """SQL commits and rolls back."""

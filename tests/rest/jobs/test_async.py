@@ -203,4 +203,4 @@ class MemoryAsync(AsyncSuite, OnMemory):
 
 
 class PostgresAsync(AsyncSuite, OnPostgres):
-    """On PostgreSQL."""
+    """SQL leases jobs and holds answers."""

@@ -17,7 +17,7 @@ from ipf.security.deident.pseudonyms import Pseudonyms
 from ipf.security.deident.resource import Deidentification
 from ipf.security.privacy.labels import CONFIDENTIALITY, LabelRules
 from ipf.security.privacy.policy import Privacy
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import BASE, OnMemory, issues, patient
 
 WAYS = Deidentification(built_in(), Pseudonyms("the key of the installation"))
 
@@ -32,9 +32,7 @@ def observation(id: str, subject: str, when: str) -> Json:
     }  # fmt: skip
 
 
-class DeidentSuite(Suite):
-    world: World
-
+class DeidentTests(OnMemory):
     async def begin(self, url: str, **send: Any) -> str:
         """Start a job; the path of its status."""
         begun = await self.world.send("GET", url, prefer="respond-async", **send)
@@ -181,13 +179,3 @@ class DeidentSuite(Suite):
         url = manifest["output"][0]["url"].removeprefix(BASE + "/")
         self.world.caller = Caller("s", "app", ("system/*.rs",))
         self.assertEqual((await self.world.send("GET", url)).status, 403)
-
-
-class DeidentTests(DeidentSuite, OnMemory):
-    pass
-
-
-class DeidentOnPostgresTests(DeidentSuite, OnPostgres):
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.world.export_hours = 24 * 36500  # PostgreSQL's clock is not that of the world

@@ -175,6 +175,8 @@ class ExportTests(ExportSuite, OnMemory):
 
 
 class ExportOnPostgresTests(ExportSuite, OnPostgres):
+    """SQL leases jobs and reads what is exported."""
+
     async def setUp(self) -> None:
         await super().setUp()
         self.world.export_hours = 24 * 36500  # PostgreSQL's clock is not that of the world

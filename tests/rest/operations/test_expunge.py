@@ -370,6 +370,8 @@ class MemoryExpungeTests(ExpungeSuite, OnMemory):
 
 
 class PostgresExpungeTests(ExpungeSuite, OnPostgres):
+    """SQL deletes."""
+
     async def test_behind_row_level_security(self) -> None:
         self.database = await postgres.database(self, "fhir", tenants=True)
         self.world = World(PostgresFhirStore(self.database), database=self.database)

@@ -14,7 +14,7 @@ from ipf.rest.operations import merge
 from ipf.rest.operations.merge_record import move_back, move_references
 from ipf.security.audit.records import records_of
 from ipf.security.audit.rules import AuditRules, ContextCache, id_suffixes
-from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnSharedPostgres, Suite, World, issues
 
 MRN = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}
 OLD_NUMBER: Json = {"type": MRN, "system": "urn:mrn", "value": "100"}
@@ -129,7 +129,7 @@ class MergeSuite(Suite):
         for one in (SOURCE, TARGET, THIRD, *visits, booking("a", "s", "u"), GROUP, RELATIVE, *more):
             await self.put(one)
 
-    async def put(self, resource: Json, tenant: str = "default") -> None:
+    async def put(self, resource: Json, tenant: str = "") -> None:
         """An update."""
         answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource, tenant)
         self.assertIn(answer.status, (200, 201), answer.body)
@@ -513,5 +513,5 @@ class MergeTests(MergeSuite, OnMemory):
     pass
 
 
-class PostgresMergeTests(MergeSuite, OnPostgres):
-    pass
+class PostgresMergeTests(MergeSuite, OnSharedPostgres):
+    """SQL finds what refers to a Patient, and orders concurrent writers."""

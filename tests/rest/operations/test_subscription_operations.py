@@ -16,7 +16,7 @@ from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.subscriptions.guide import SERVER, TOPICS
 from tests.fakes import MemoryDeliveryQueue
 from tests.fakes.bindings import MemoryBindingTokens
-from tests.rest.world import OnMemory, OnPostgres, Suite
+from tests.rest.world import OnMemory, OnSharedPostgres, Suite
 from tests.rest.write.test_topics import URL, TopicSuite, encounter, subscription, topic
 
 
@@ -83,7 +83,7 @@ class OperationSuite(Suite):
         await self.some()
         parts = self.world.repository
         for status in ("active", "error"):
-            await set_status("default", "s", status, "HTTP status 500", parts.store, parts.matcher, parts.clock)
+            await set_status(self.world.tenant, "s", status, "HTTP status 500", parts.store, parts.matcher, parts.clock)
         await self.store(encounter("e4", "in-progress"))
         found = await self.ok("GET", "Subscription/s/$events?eventsSinceNumber=4")
         status_of = found["entry"][0]["resource"]
@@ -97,7 +97,7 @@ class OperationSuite(Suite):
         conflict = await self.world.send("POST", "Subscription/s/$resend?eventsSinceNumber=2")
         self.assertEqual(conflict.status, 409)
         parts = self.world.repository
-        await set_status("default", "s", "active", None, parts.store, parts.matcher, parts.clock)
+        await set_status(self.world.tenant, "s", "active", None, parts.store, parts.matcher, parts.clock)
         answer = await self.ok("POST", "Subscription/s/$resend?eventsSinceNumber=2")
         self.assertIn("3 events", answer["issue"][0]["diagnostics"])  # none of them was sent yet
         answer = await self.ok("POST", "Subscription/s/$resend?eventsSinceNumber=1&eventsUntilNumber=1")
@@ -152,7 +152,7 @@ class OperationSuite(Suite):
         await self.store(encounter("e1", "finished", "p2"))
         await self.store(encounter("e1", "in-progress", "p2"))
         await self.ok("DELETE", "Encounter/e2")
-        stored = await self.queue.health("default", "s")
+        stored = await self.queue.health(self.world.tenant, "s")
         found = await self.ok("POST", "Subscription/s/$dry-run")
         self.assertEqual(said(found, "count"), [stored.last_event_number])
         self.assertEqual((said(found, "complete"), said(found, "examined")), ([True], [6]))
@@ -202,7 +202,9 @@ class OperationTests(OperationSuite, OnMemory):
         self.world.bindings = MemoryBindingTokens()
 
 
-class OperationOnPostgresTests(OperationSuite, OnPostgres):
+class OperationOnPostgresTests(OperationSuite, OnSharedPostgres):
+    """SQL holds the events."""
+
     async def setUp(self) -> None:
         await super().setUp()
         self.queue = self.world.deliveries = PostgresDeliveryQueue(self.database)

@@ -8,7 +8,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
 from ipf.rest.write.conformance import Conformance
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import OnMemory, Suite, World, issues
 
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
 BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
@@ -41,10 +41,8 @@ def errors(answer: Any) -> list[str]:
     return [one["expression"][0] for one in outcome["issue"] if one["severity"] == "error"]
 
 
-class ValidateSuite(Suite):
+class ValidateInMemory(OnMemory):
     """Rows of requests."""
-
-    world: World
 
     async def test_of_a_type(self) -> None:
         validated(self.world)
@@ -161,10 +159,8 @@ class ModeSuite(Suite):
         self.assertEqual([one[:3] for one in statuses], ["201", "422"])
 
 
-class DefinitionSuite(Suite):
+class DefinitionsInMemory(OnMemory):
     """Built-in StructureDefinitions, ValueSets and CodeSystems."""
-
-    world: World
 
     async def test_new_server_has_builtin_definitions(self) -> None:
         validated(self.world)
@@ -212,21 +208,5 @@ def entry(resource: Json) -> Json:
     return {"resource": resource, "request": {"method": "POST", "url": "Patient"}}
 
 
-class ValidateInMemory(ValidateSuite, OnMemory):
-    """On the store in memory."""
-
-
 class ModeInMemory(ModeSuite, OnMemory):
     """On the store in memory."""
-
-
-class DefinitionsInMemory(DefinitionSuite, OnMemory):
-    """On the store in memory."""
-
-
-class ValidateOnPostgres(ValidateSuite, OnPostgres):
-    """On PostgreSQL."""
-
-
-class DefinitionsOnPostgres(DefinitionSuite, OnPostgres):
-    """On PostgreSQL."""

@@ -11,7 +11,7 @@ from ipf.rest.resource_operations.fhirpath import MOST_CONTEXTS
 from ipf.rest.resource_operations.fhirpath_results import MOST_ITEMS
 from ipf.rest.write.conformance import Conformance
 from ipf.security.audit.rules import FHIR, AuditRules, interaction_of
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import OnMemory, issues
 
 JSON_VALUE = "http://fhir.forms-lab.com/StructureDefinition/json-value"
 VALUE_SET = "http://x.test/ValueSet/mine"
@@ -72,9 +72,7 @@ def asked(expression: Any, resource: Json | None = PATIENT, *more: Json, **texts
     return {"resourceType": "Parameters", "parameter": [*found, *more]}
 
 
-class FhirPathSuite(Suite):
-    world: World
-
+class FhirPathTests(OnMemory):
     async def results(self, expression: str, *more: Json, resource: Json = PATIENT, **texts: str) -> list[Json]:
         """The parameters `result`."""
         answer = await self.world.send("POST", "$fhirpath", asked(expression, resource, *more, **texts))
@@ -183,11 +181,3 @@ class FhirPathSuite(Suite):
         name = interaction_of(request)
         kept = [AuditRules(reads=reads).surface(name, request, 200) for reads in (True, False)]
         self.assertEqual((name, kept), ("operation", [FHIR, None]))
-
-
-class FhirPathTests(FhirPathSuite, OnMemory):
-    pass
-
-
-class FhirPathOnPostgresTests(FhirPathSuite, OnPostgres):
-    pass

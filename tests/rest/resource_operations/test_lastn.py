@@ -8,7 +8,7 @@ from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller
 from tests.contracts.lastn import LAB, seen
 from tests.contracts.resources import patient
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import OnMemory, OnSharedPostgres, Suite, World, issues
 
 OBSERVATIONS = (
     seen("a1", "a", "2024-01-01"), seen("a2", "a", "2024-01-02"), seen("b1", "b", "2024-01-03", category=LAB),
@@ -145,5 +145,5 @@ class MemoryLastn(LastnSuite, OnMemory):
     """In memory."""
 
 
-class PostgresLastn(LastnSuite, OnPostgres):
-    """On PostgreSQL."""
+class PostgresLastn(LastnSuite, OnSharedPostgres):
+    """SQL takes the last of each code."""

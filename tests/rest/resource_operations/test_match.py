@@ -7,7 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import loads
 from ipf.ports import Caller, Json
 from ipf.rest.resource_operations.match import GRADE
-from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, issues
+from tests.rest.world import BASE, OnMemory, issues
 
 MR = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}
 
@@ -24,9 +24,7 @@ def person(
     return {element: value for element, value in made.items() if value != ""}
 
 
-class MatchSuite(Suite):
-    world: World
-
+class MatchTests(OnMemory):
     async def match(self, patient: Any, **others: Json) -> list[tuple[str, str, float]]:
         """Id, grade and score of each match."""
         parameters = [{"name": "resource", "resource": patient}]
@@ -102,11 +100,3 @@ class MatchSuite(Suite):
         ):
             answer = await self.world.send("POST", url, {"resourceType": "Parameters", "parameter": parameters})
             self.assertEqual((answer.status, issues(answer)[0][2].partition(".")[0]), (status, place), answer.body)
-
-
-class MatchTests(MatchSuite, OnMemory):
-    pass
-
-
-class MatchOnPostgresTests(MatchSuite, OnPostgres):
-    pass

@@ -7,7 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Caller, Json
 from ipf.rest.resource_operations import meta as meta_operation
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, issues, patient
 
 TAG, OTHER = {"system": "urn:t", "code": "a", "display": "A"}, {"system": "urn:t", "code": "b"}
 PROFILE = "http://example.org/p"
@@ -23,9 +23,7 @@ def limited(scope: str) -> Caller:
     return Caller("ada", "app", tuple(scope.split()))
 
 
-class MetaAndDiffSuite(Suite):
-    world: World
-
+class MetaAndDiffTests(OnMemory):
     async def meta(self, url: str, status: int = 200) -> Any:
         """The Meta that a $meta answers."""
         answer = await self.world.send("GET", url)
@@ -155,11 +153,3 @@ class MetaAndDiffSuite(Suite):
         self.world.caller = limited("system/Patient.rs?_id=a")
         for url, status in (("$diff?from=Patient/a&to=Patient/b", 404), ("$diff?from=Group/g&to=Group/g", 401)):
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
-
-
-class MetaAndDiffTests(MetaAndDiffSuite, OnMemory):
-    pass
-
-
-class MetaAndDiffOnPostgresTests(MetaAndDiffSuite, OnPostgres):
-    pass

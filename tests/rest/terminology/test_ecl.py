@@ -67,7 +67,7 @@ class EclInMemory(ImportedInMemory, EclSuite):
 
 
 class EclOnPostgres(ImportedOnPostgres, EclSuite):
-    """On PostgreSQL."""
+    """SQL evaluates constraints."""
 
     async def test_expression_constraints_in_searches(self) -> None:
         await self.load(snomed())

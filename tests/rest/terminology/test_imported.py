@@ -331,7 +331,7 @@ class OperationsInMemory(ImportedInMemory, OperationsSuite):
 
 
 class OperationsOnPostgres(ImportedOnPostgres, OperationsSuite):
-    """On PostgreSQL."""
+    """SQL holds imported code systems."""
 
     async def test_writes_while_another_import_replaces_a_system(self) -> None:
         """The first one is refused, and the next one has the new system."""

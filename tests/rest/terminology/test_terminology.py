@@ -62,10 +62,8 @@ def said(answer: Any) -> dict[str, Any]:
     return {one["name"]: next((item for name, item in one.items() if name != "name"), None) for one in values}
 
 
-class TerminologySuite(Suite):
+class TerminologyTests(OnMemory):
     """Tables of requests."""
-
-    world: World
 
     async def test_expand(self) -> None:
         validated(self.world)
@@ -298,6 +296,10 @@ class TerminologySuite(Suite):
             (await self.world.send("GET", "ConceptMap/$translate?url=http://x.test/no&code=a")).status, 404
         )
 
+
+class ValueSetSearchSuite(Suite):
+    world: World
+
     async def test_value_sets_in_searches(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)
@@ -318,9 +320,9 @@ class TerminologySuite(Suite):
         self.assertEqual((await self.world.send("GET", "Observation?code:in=http://x.test/none")).status, 404)
 
 
-class TerminologyInMemory(TerminologySuite, OnMemory):
+class ValueSetSearchInMemory(ValueSetSearchSuite, OnMemory):
     """On the store in memory."""
 
 
-class TerminologyOnPostgres(TerminologySuite, OnPostgres):
-    """On PostgreSQL."""
+class ValueSetSearchOnPostgres(ValueSetSearchSuite, OnPostgres):
+    """SQL compares the codes."""

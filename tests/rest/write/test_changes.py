@@ -6,7 +6,7 @@ Each sequence is also stored with its last message twice: a message that is conv
 from __future__ import annotations
 
 from ipf.ports import Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory
 from tests.rest.write.messages import kinds, message, numbers, resources, store
 
 MR = "{}^^^HOSP7^MR"
@@ -103,10 +103,8 @@ SEQUENCES: list[tuple[str, list[str], str, list[str]]] = [
 ]
 
 
-class ChangeSuite(Suite):
+class ChangesOnMemory(OnMemory):
     """What is stored after each sequence."""
-
-    world: World
 
     async def test_sequences(self) -> None:
         """The resources with their numbers and their patient's.  Each sequence is of a hospital of its own."""
@@ -133,11 +131,3 @@ class ChangeSuite(Suite):
 def number_of(patient: Json) -> str:
     """The first number in use."""
     return next(str(one["value"]) for one in patient["identifier"] if one.get("use") != "old")
-
-
-class ChangesOnMemory(ChangeSuite, OnMemory):
-    pass
-
-
-class ChangesOnPostgres(ChangeSuite, OnPostgres):
-    pass

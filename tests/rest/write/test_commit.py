@@ -172,10 +172,8 @@ class CommitSuite(Suite):
         self.assertEqual(outcomes([stored, *results]), [[("created", 1)], [("updated", 2)], [("created", 1)]])
 
 
-class ReferenceSuite(Suite):
+class ReferenceTests(OnMemory):
     """References of units."""
-
-    world: World
 
     async def test_condition_without_its_match_after_an_earlier_unit_creates(self) -> None:
         await self.world.commit(unit(put({**patient("1"), "id": "a"})))
@@ -378,15 +376,7 @@ class CommitTests(OnMemory, CommitSuite):
 
 
 class CommitOnPostgresTests(OnPostgres, CommitSuite):
-    pass
-
-
-class ReferenceTests(OnMemory, ReferenceSuite):
-    pass
-
-
-class ReferenceOnPostgresTests(OnPostgres, ReferenceSuite):
-    pass
+    """SQL stores, locks and rolls back."""
 
 
 class ConcurrencyTests(OnMemory, ConcurrencySuite):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
@@ -11,11 +10,10 @@ from ipf.ports.audit.records import FHIR
 from ipf.rest.http.exchange import VALIDATION
 from ipf.rest.router import handler
 from ipf.security.audit.draft import RequestDraft
-from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.subscriptions.matching import MatchingIndex
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.interactions.test_transaction import bundle, entry
-from tests.rest.world import OnMemory, OnPostgres, Suite
+from tests.rest.world import OnMemory
 from tests.rest.write.test_topics import URL, encounter, subscription, topic
 
 PLAIN = Caller("app", "app", ("system/Subscription.cruds",))
@@ -24,11 +22,12 @@ WARD = Caller("ward", "ward", ("system/Subscription.cruds", "patient/Encounter.r
 HIV: Json = {"criteria": "Condition?code=HIV&subject=Patient/p2", "channel": {"_payload": None}}
 
 
-class CriteriaScopeSuite(Suite):
+class CriteriaScopeTests(OnMemory):
     """Through the FHIR surface."""
 
-    world: Any
-    queue: Any
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.queue = self.world.deliveries = MemoryDeliveryQueue(self.world.store)
 
     async def ask(self, caller: Caller, method: str, url: str, body: Json | None = None, **headers: str) -> Answer:
         """A request of a caller."""
@@ -157,15 +156,3 @@ class CriteriaScopeSuite(Suite):
         self.assertIn(b'"events-since-subscription-start","valueString":"1"', events)
         health = await self.queue.health("default", "s")
         self.assertEqual((health.last_event_number, [one.since for one in health.writers]), (2, [1]))
-
-
-class CriteriaScopeTests(CriteriaScopeSuite, OnMemory):
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.queue = self.world.deliveries = MemoryDeliveryQueue(self.world.store)
-
-
-class CriteriaScopeOnPostgresTests(CriteriaScopeSuite, OnPostgres):
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.queue = self.world.deliveries = PostgresDeliveryQueue(self.database)

@@ -476,16 +476,11 @@ class _Memory(OnMemory):
         self.answers = MemoryIdentityAnswers(self.world.store, lambda: self.world.now)
 
 
-class _Postgres(OnPostgres):
+class IdentityWithRowSecurityTests(IdentitySuite, OnPostgres):
+    """SQL finds and locks who is meant, within the tenant."""
+
     answers: Any
 
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.world.now = datetime.now(UTC) - timedelta(hours=1)  # answers have the time of the database
-        self.answers = PostgresIdentityAnswers(self.database)
-
-
-class _RowSecurity(_Postgres):
     async def setUp(self) -> None:
         self.database = await postgres.database(self, "fhir", tenants=True)
         self.world = World(PostgresFhirStore(self.database), database=self.database)
@@ -493,21 +488,9 @@ class _RowSecurity(_Postgres):
         self.answers = PostgresIdentityAnswers(self.database)
 
 
-class IdentityWithRowSecurityTests(IdentitySuite, _RowSecurity):
-    pass
-
-
 class IdentityTests(IdentitySuite, _Memory):
     pass
 
 
-class IdentityOnPostgresTests(IdentitySuite, _Postgres):
-    pass
-
-
 class SubjectTests(SubjectSuite, _Memory):
-    pass
-
-
-class SubjectOnPostgresTests(SubjectSuite, _Postgres):
     pass

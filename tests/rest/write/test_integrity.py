@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
-from tests.rest.world import OnMemory, OnPostgres, Suite, World, issues, patient
+from tests.rest.world import OnMemory, OnSharedPostgres, Suite, World, issues, patient
 
 
 def visit(subject: str, id: str = "e") -> Json:
@@ -103,7 +103,9 @@ class IntegrityTests(IntegritySuite, OnMemory):
         self.world.integrity = True
 
 
-class IntegrityOnPostgresTests(IntegritySuite, OnPostgres):
+class IntegrityOnPostgresTests(IntegritySuite, OnSharedPostgres):
+    """SQL finds and locks what is referred to."""
+
     async def setUp(self) -> None:
         await super().setUp()
         self.world.integrity = True

@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.rest.identity.orders import with_details
 from tests.corpus import samples
-from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.rest.world import OnMemory, World
 from tests.rest.write.messages import kinds, message, resources, store
 
 PID = "PID|||1^^^HOSP7^MR||Muster^Ada"
@@ -66,27 +66,21 @@ SEQUENCES: list[tuple[str, list[str], list[str]]] = [
 """Messages one after the other; service and status of the orders that are stored, sorted."""
 
 
-class OrderSuite(Suite):
+class OrderTests(OnMemory):
     """Stores."""
-
-    world: World
 
     async def test_sequences(self) -> None:
         """Each row of the table in an empty store."""
         for name, texts, wanted in SEQUENCES:
             with self.subTest(sequence=name):
-                self.world = await self.empty()
+                self.world = World()
                 self.assertEqual(set(kinds(await store(self.world, *texts))), {"ok"})
                 held = await resources(self.world, "ServiceRequest")
                 self.assertEqual(sorted(f"{code(one)} {one['status']}" for one in held), wanted)
 
-    async def empty(self) -> World:
-        """An empty world."""
-        raise NotImplementedError
-
     async def test_a_result_is_based_on_its_order(self) -> None:
         """By its service; a result with a code of its own on the only order, which it does not change."""
-        self.world = await self.empty()
+        self.world = World()
         await store(self.world, orders("NW P1 A", "NW P1 B"), orders("NW P2 A"))
         await store(self.world, result("P1", "B", "F1"), result("P1", "A", "F1"), result("P2", "LAB", "F2"))
         held = {f"ServiceRequest/{one['id']}": one for one in await resources(self.world, "ServiceRequest")}
@@ -99,7 +93,7 @@ class OrderSuite(Suite):
 
     async def test_results_without_their_orders(self) -> None:
         """Each has a request of its own, once; the orders that come later are the same ones."""
-        self.world = await self.empty()
+        self.world = World()
         await store(self.world, result("P1", "A", "F1"), result("P1", "B", "F1"), result("P1", "A", "F1"))
         before = {code(one): one["id"] for one in await resources(self.world, "ServiceRequest")}
         await store(self.world, orders("NW P1 A", "NW P1 B"))
@@ -111,7 +105,7 @@ class OrderSuite(Suite):
 
     async def test_an_order_that_is_cancelled_by_number_keeps_its_details(self) -> None:
         """Code, notes and specimens stay, in each of the orders."""
-        self.world = await self.empty()
+        self.world = World()
         await store(self.world, orders("NW P1 A", "NW P1 B").replace("Test B^L", "Test B^L\nNTE|1||fasting"))
         await store(self.world, orders("OC P1"))
         held = {code(one): one for one in await resources(self.world, "ServiceRequest")}
@@ -119,21 +113,6 @@ class OrderSuite(Suite):
         self.assertEqual(held["B"]["note"], [{"text": "fasting"}])
         self.assertEqual({one["meta"]["versionId"] for one in held.values()}, {"2"})
         self.assertEqual([one["identifier"][0]["value"] for one in held.values()], ["P1", "P1"])
-
-
-class OrderTests(OrderSuite, OnMemory):
-    """In memory."""
-
-    async def empty(self) -> World:
-        return World()
-
-
-class OrderOnPostgresTests(OrderSuite, OnPostgres):
-    """On PostgreSQL."""
-
-    async def empty(self) -> World:
-        await self.setUp()
-        return self.world
 
 
 class DetailTests(TestCase):

@@ -9,7 +9,7 @@ from ipf.fhir.model.reference import install_base_url
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.write.unit import Unit
 from ipf.store.resources.reindex import PostgresReindexQueue
-from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnPostgres, Suite, World, issues, patient, put, unit
+from tests.rest.world import BASE, CORRELATION_ID, OnMemory, OnSharedPostgres, Suite, World, issues, patient, put, unit
 from tests.rest.write.test_subscription import subscription
 
 HOSPITAL = "https://fhir.hospital.example/fhir"
@@ -327,7 +327,9 @@ class OwnUrlMemoryTests(OwnUrlSuite, OnMemory):
         self.assertEqual(await self.subject(), "Patient/2")
 
 
-class OwnUrlPostgresTests(OwnUrlSuite, OnPostgres):
+class OwnUrlPostgresTests(OwnUrlSuite, OnSharedPostgres):
+    """SQL holds the references."""
+
     async def test_reindexing(self) -> None:
         """What an earlier version stored is found, and is within the limits of the patient's client."""
         await self.fill()

@@ -19,7 +19,18 @@ from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.interactions.test_transaction import bundle, entry
-from tests.rest.world import CORRELATION_ID, OnMemory, OnPostgres, Suite, World, delete, issues, patient, put, unit
+from tests.rest.world import (
+    CORRELATION_ID,
+    OnMemory,
+    OnPostgres,
+    Suite,
+    World,
+    delete,
+    issues,
+    patient,
+    put,
+    unit,
+)
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -230,6 +241,8 @@ class LifeTests(OnMemory, LifeSuite):
 
 
 class LifeOnPostgresTests(OnPostgres, LifeSuite):
+    """SQL holds subscriptions and events."""
+
     async def setUp(self) -> None:
         await super().setUp()
         self.queue = PostgresDeliveryQueue(self.database)

@@ -107,6 +107,8 @@ class TopicFailureTests(TopicFailureSuite, OnMemory):
 
 
 class TopicFailureOnPostgresTests(TopicFailureSuite, OnPostgres):
+    """SQL holds what is reported."""
+
     async def setUp(self) -> None:
         await super().setUp()
         self.queue = PostgresDeliveryQueue(self.database)
