@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
 from ipf.errors import Category, Problem
 from ipf.wire.client.http_client import HEADER_LIMIT
 from ipf.wire.client.remote_service import RemoteService, Response
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 from tests.wire.client.test_mapper_client import FakeService
 
 
@@ -25,6 +25,9 @@ class RemoteServiceTests(TestCase):
 
     def get(self, url: str = "") -> Deferred[Response]:
         return Deferred.fromCoroutine(self.service.get(url or f"http://127.0.0.1:{self.port.getHost().port}/", {}))
+
+    async def arrived(self, count: int) -> None:
+        await until(lambda: len(self.fake.requests) >= count, f"request {count}")
 
     async def test_a_response_within_the_limit(self) -> None:
         self.fake.answers = [(200, b"x" * 1000, ("X-Kind", "A"))]
@@ -55,8 +58,7 @@ class RemoteServiceTests(TestCase):
         for number, (given, limit) in enumerate(((None, 30), (300.0, 300)), 1):
             url = f"http://127.0.0.1:{self.port.getHost().port}/"
             waiting = Deferred.fromCoroutine(service.request("POST", url, b"", {}, given))
-            while len(self.fake.requests) < number:
-                await deferLater(reactor, 0.005)
+            await self.arrived(number)
             clock.advance(limit - 1)
             self.assertNoResult(waiting)
             clock.advance(2)
@@ -66,7 +68,6 @@ class RemoteServiceTests(TestCase):
     async def test_cancelling(self) -> None:
         self.fake.answers = [(0, b"")]
         getting = self.get()
-        while not self.fake.requests:
-            await deferLater(reactor, 0.005)
+        await self.arrived(1)
         getting.cancel()
         await self.assertFailure(getting, CancelledError)

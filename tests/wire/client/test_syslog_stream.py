@@ -9,14 +9,13 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from ipf.ports.audit.feed import StreamLost
+from ipf.ports.audit.feed import LogStream, StreamLost
 from ipf.wire.client.syslog_stream import SyslogServer, open_stream
 from tests.syslog_server import SyslogProcess
-from tests.waiting import free_port
+from tests.waiting import free_port, turns, until
 
 
 def frame(message: bytes) -> bytes:
@@ -53,20 +52,32 @@ class StreamTests(TestCase):
             self.assertEqual(found, [b"%d.%d" % (one, part) for one in range(number + 1) for part in range(50)])
 
     async def test_a_slow_server_is_waited_for(self) -> None:
-        self.process.start(0.002)
+        """One that reads nothing for a while: the sender is held back, and `close` waits too."""
+        self.process.start()
         stream = await open_stream(reactor, self.server)
-        messages = [b"%d " % number + b"x" * 30_000 for number in range(200)]
+        messages = [b"%d " % number + b"x" * 100_000 for number in range(200)]
+        self.process.suspend()
+        sending = Deferred.fromCoroutine(self.send(stream, messages))
+        await until(lambda: stream._room is not None, "the sender is held back")  # type: ignore[attr-defined]
+        self.assertFalse(sending.called)
+        self.process.resume()
+        await sending
+        self.assertEqual(self.process.messages(), messages)
+
+    async def send(self, stream: LogStream, messages: list[bytes]) -> None:
+        """All of them, and close."""
         for one in messages:
             await stream.send(frame(one))
         await stream.close()
-        self.assertEqual(self.process.messages(), messages)
 
     async def test_a_killed_server_confirms_nothing(self) -> None:
-        self.process.start(0.05)
+        self.process.start()
         stream = await open_stream(reactor, self.server)
+        self.process.suspend()
         await stream.send(frame(b"x" * 60_000))
         closing = Deferred.fromCoroutine(stream.close())
-        await deferLater(reactor, 0.03)
+        await turns(10)
+        self.assertFalse(closing.called)
         self.process.kill()
         with self.assertRaises(StreamLost):
             await closing

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet import defer, protocol, reactor, task
+from twisted.internet import defer, protocol, reactor
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Answer
 from ipf.wire.http.app import resource
 from ipf.wire.http.site import site
+from tests.waiting import turns, until
 from tests.wire.http.test_limits import BoundedConnection
 from tests.wire.http.test_site import Handlers, refuse
 
@@ -18,24 +19,23 @@ LARGE = bytes(range(256)) * 40_000  # ten megabytes: more than any socket takes 
 
 
 class SlowReader(protocol.Protocol):
-    """Sends two requests on one connection, and reads only after a while."""
+    """Sends two requests on one connection; reads when `transport` is resumed."""
 
     def __init__(self) -> None:
-        self.data = b""
+        self.chunks: list[bytes] = []
         self.ended: defer.Deferred[bytes] = defer.Deferred()
 
     def connectionMade(self) -> None:
         transport: Any = self.transport
         transport.pauseProducing()
-        _reactor.callLater(0.05, transport.resumeProducing)
         transport.write(b"GET /fhir/a HTTP/1.1\r\nHost: x\r\n\r\n")
         transport.write(b"GET /fhir/b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 
     def dataReceived(self, data: bytes) -> None:
-        self.data += data
+        self.chunks.append(data)
 
     def connectionLost(self, reason: Any = None) -> None:
-        self.ended.callback(self.data)
+        self.ended.callback(b"".join(self.chunks))
 
 
 class SocketTests(TestCase):
@@ -46,10 +46,13 @@ class SocketTests(TestCase):
         self.addCleanup(port.stopListening)
         reader = SlowReader()
         _reactor.connectTCP("127.0.0.1", port.getHost().port, _Factory(reader))
+        await until(lambda: handlers.requests, "the first request is answered")
+        await turns()
+        reader.transport.resumeProducing()  # type: ignore[union-attr]  # TCP has it
         data = await reader.ended
         first, second = data.split(b"HTTP/1.1 200 OK\r\n")[1:]
         self.assertEqual([part.partition(b"\r\n\r\n")[2] == LARGE for part in (first, second)], [True, True])
-        await task.deferLater(_reactor, 0, lambda: None)
+        await turns()
 
 
 class _Factory(protocol.ClientFactory):

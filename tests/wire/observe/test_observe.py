@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -207,8 +208,13 @@ def schema_of(path: str, status: int) -> Any:
 
 def check(path: str, status: int, body: Any) -> None:
     """Whether the body is what the document says."""
+    _validator(path, status).validate(body)
+
+
+@cache
+def _validator(path: str, status: int) -> Draft202012Validator:
     whole = {**schema_of(path, status), "components": DOCUMENT["components"]}
-    Draft202012Validator(whole, format_checker=FormatChecker()).validate(body)
+    return Draft202012Validator(whole, format_checker=FormatChecker())
 
 
 class ObserveTests(TestCase):
