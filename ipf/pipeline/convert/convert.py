@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Protocol
 
 from constantly import NamedConstant
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import CancelledError, DeferredLock
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure as Failed
 
@@ -166,6 +166,9 @@ class Converter:
                 failed_keys = await self._convert_batch(batch)
                 waiting = await self._release(waiting, failed_keys)
             await self._release(waiting, None)
+        except CancelledError:  # the stop exceeded its time limit: what is not settled is no failed attempt
+            await self._release([claim for claim in claims if claim.id in self._claimed], None)
+            raise
         finally:
             for claim in claims:
                 self._claimed.pop(claim.id, None)
@@ -222,6 +225,10 @@ class Converter:
     def _holds(self, failure: Failure) -> bool:
         return self._permanent.hold or not failure.problem.is_permanent
 
+    def _raise_if_stopped(self, error: Exception) -> None:
+        if self._stopping and isinstance(error, CancelledError):
+            raise error
+
     def _pass_through(self, message: Claimed) -> Settlement:
         log.info(
             event_line(
@@ -248,6 +255,7 @@ class Converter:
                 origin=mapped.origin,
             )
         except Exception as error:
+            self._raise_if_stopped(error)
             self._metrics.transformed("failure", perf_counter() - began)
             return Failure(MAPPING_STAGE, problem_of(error, message.correlation_id))
         seconds = perf_counter() - began
@@ -264,6 +272,7 @@ class Converter:
         try:
             problem = await self._validate(mapped.message, mapped.mapped)
         except Exception as error:
+            self._raise_if_stopped(error)
             problem = problem_of(error, mapped.message.correlation_id)
         return mapped if problem is None else Failure(FHIR_STAGE, problem, mapped.mapped.unmapped)
 
@@ -276,6 +285,7 @@ class Converter:
         try:
             results = await self._submit([mapped_message.unit for mapped_message in mapped_messages])
         except Exception as error:
+            self._raise_if_stopped(error)
             results = [problem_of(error, mapped_messages[0].message.correlation_id)] * len(mapped_messages)
         share = (perf_counter() - began) / len(mapped_messages)
         settlements = []

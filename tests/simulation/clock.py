@@ -1,0 +1,100 @@
+"""The one clock of a simulation, and each process's view of it.
+
+Calls that are due at the same time run in an order drawn from the seed.  A process that has crashed runs no call any
+more; one that is stalled (a long garbage collection, a suspended machine) runs its calls when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SeededClock(Clock):
+    """Runs one call at a time: the earliest, and of several the one that the seed prefers."""
+
+    calls: list[Any]
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> Any:
+        """See `IReactorTime.callLater`."""
+        call = DelayedCall(
+            self.seconds() + delay, callable, args, kw, self.calls.remove, lambda call: None, self.seconds
+        )
+        call.tie = self._random.random()  # type: ignore[attr-defined]
+        self.calls.append(call)
+        return call
+
+    def run_next(self) -> None:
+        """Run the next call, at its time."""
+        call = min(self.calls, key=_due)
+        self.calls.remove(call)
+        self.rightNow = max(self.rightNow, call.getTime())
+        call.called = 1
+        call.func(*call.args, **call.kw)
+
+    def now(self) -> datetime:
+        """The time of day."""
+        return START + timedelta(seconds=self.rightNow)
+
+
+def _due(call: Any) -> tuple[float, float]:
+    return call.getTime(), call.tie
+
+
+@implementer(IReactorTime)
+class ProcessClock:
+    """The clock as one process sees it.  `stalled_until`: it runs nothing before."""
+
+    def __init__(self, clock: SeededClock) -> None:
+        self._clock = clock
+        self.alive = True
+        self.stalled_until = 0.0
+        self._abandoned: list[Any] = []  # a coroutine that is collected would run its `finally`
+        self.seconds = clock.seconds
+        self.now = clock.now
+
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> Any:
+        """See `IReactorTime.callLater`."""
+        call = self._clock.callLater(delay, self._run)
+        call.args = call, callable, args, kw
+        return call
+
+    def getDelayedCalls(self) -> list[IDelayedCall]:
+        """See `IReactorTime.getDelayedCalls`."""
+        raise NotImplementedError
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it runs nothing now."""
+        return self.stalled_until > self.seconds()
+
+    def _run(self, call: Any, callable: Callable[..., object], args: Any, kw: Any) -> None:
+        if not self.alive:
+            self._abandoned.append(args)
+            return
+        if self.is_stalled:
+            call.called = 0
+            call.time, call.delayed_time = self.stalled_until, 0
+            self._clock.calls.append(call)
+            return
+        callable(*args, **kw)
+
+    def pause(self, seconds: float) -> Deferred[None]:
+        """Fires after so many seconds of this process."""
+        paused: Deferred[None] = Deferred(lambda _: call.cancel() if call.active() else None)
+        call = self.callLater(seconds, paused.callback, None)
+        return paused
