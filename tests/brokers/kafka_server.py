@@ -21,9 +21,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers.process import BrokerProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 PACKAGE = Path(__file__).with_name("pom.xml")
+_INSTALL_SECONDS = 12 * PATIENCE
 JAVA = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 MISSING = "Apache Kafka is not installed: it needs Maven, Java and their registry"
 
@@ -44,7 +45,7 @@ def _install(place: Path) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="ipf-kafka-"))
     command = ["mvn", "-q", "-B", "-f", str(PACKAGE), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     try:
-        subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, cwd=folder)
+        subprocess.run(command, check=True, timeout=_INSTALL_SECONDS, capture_output=True, cwd=folder)
     except (subprocess.SubprocessError, OSError):
         shutil.rmtree(folder, ignore_errors=True)
         return False
@@ -119,9 +120,7 @@ class KafkaServer(BrokerProcess):
         admin = AdminClient({"bootstrap.servers": self.servers})
         (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
         await asyncio.to_thread(made.result, PATIENCE)
-        async with asyncio.timeout(PATIENCE):
-            while not self._has_leaders(admin, name, partitions):
-                await asyncio.sleep(0.05)
+        await until(lambda: self._has_leaders(admin, name, partitions), "the topic has leaders")
 
     def _has_leaders(self, admin: AdminClient, name: str, partitions: int) -> bool:
         found = admin.list_topics(name, timeout=PATIENCE).topics[name].partitions

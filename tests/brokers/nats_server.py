@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Sequence
@@ -78,10 +77,3 @@ class NatsServer(BrokerProcess):
             return (await client.jsm().stream_info(stream)).state.messages
         finally:
             await client.close()
-
-
-async def until(holds: Any, seconds: float) -> None:
-    """Wait until an asynchronous `holds()` is true."""
-    async with asyncio.timeout(seconds):
-        while not await holds():
-            await asyncio.sleep(0.05)

@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 
 from tests import processes
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
+
+_START_SECONDS = 4 * PATIENCE  # some are a Java or an Erlang machine
 
 
 def is_paused(pid: int) -> bool:
@@ -42,12 +44,7 @@ class BrokerProcess:
     async def start(self) -> None:
         """Start it and wait until its port accepts connections."""
         self._launch()
-        assert self._process is not None
-        async with asyncio.timeout(PATIENCE):
-            while not await self._accepts():
-                if self._process.poll() is not None:
-                    raise RuntimeError(f"the broker ended:\n{self.log.read_text()[-4000:]}")
-                await asyncio.sleep(0.05)
+        await until(self._accepts, "the broker accepts connections", seconds=_START_SECONDS)
 
     def _launch(self) -> None:
         with self.log.open("ab") as log:
@@ -56,6 +53,9 @@ class BrokerProcess:
             )
 
     async def _accepts(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the broker ended:\n{self.log.read_text()[-4000:]}")
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:
@@ -79,9 +79,7 @@ class BrokerProcess:
     async def pause(self) -> None:
         """It keeps its connections and answers nothing."""
         paused = self._signal(signal.SIGSTOP)
-        async with asyncio.timeout(PATIENCE):
-            while not all(is_paused(one.pid) for one in paused if one.is_running()):
-                await asyncio.sleep(0.01)
+        await until(lambda: all(is_paused(one.pid) for one in paused if one.is_running()), "the broker is paused")
 
     def go_on(self) -> None:
         """The end of a pause."""

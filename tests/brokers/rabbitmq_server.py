@@ -13,9 +13,17 @@ from typing import Any
 import pika
 
 from tests.brokers.process import BrokerProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+
+def _content(file: Path) -> bytes:
+    """Of a file that the node may replace meanwhile."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class RabbitServer(BrokerProcess):
@@ -87,14 +95,12 @@ class RabbitServer(BrokerProcess):
         named = {key.replace("_", "-"): value for key, value in arguments.items()}
         await asyncio.to_thread(self._declare, name, **named)
         await asyncio.to_thread(self._declare, next_entry := f"{name}.next-entry")
-        async with asyncio.timeout(PATIENCE):
-            while not self._is_on_disk(next_entry):
-                await asyncio.sleep(0.05)
+        await until(lambda: self._is_on_disk(next_entry), "the queue is on disk")
 
     def _is_on_disk(self, queue: str) -> bool:
         """Whether the tables of the node have its name."""
         tables = self.folder.glob(f"mnesia/{self._node}/*.[DL]*")
-        return any(queue.encode() in table.read_bytes() for table in tables)
+        return any(queue.encode() in _content(table) for table in tables)
 
     def _count(self, queue: str) -> int:
         with self._connect() as connection:

@@ -83,7 +83,7 @@ def _installed(folder: Path, install: Install) -> bool:
     folder.mkdir()
     try:
         for command in install(folder):
-            subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, cwd=folder)
+            subprocess.run(command, check=True, timeout=12 * PATIENCE, capture_output=True, cwd=folder)
     except (subprocess.SubprocessError, OSError):
         shutil.rmtree(folder, ignore_errors=True)
         return False

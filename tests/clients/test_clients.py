@@ -16,6 +16,8 @@ from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
 
+GROUP = "clients"
+
 EXPECTED: dict[str, Any] = {
     "create": ["1", "Create"],
     "read": "Create",
@@ -61,6 +63,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 class ClientTests(TestCase):
     """On one service."""
 
+    timeout = 3600  # npm, Maven and pip install the clients the first time
+
     def test_every_client_gets_what_it_expects(self) -> None:
         """All steps of all clients that can be installed; without one of them the test is skipped."""
         commands = {client: command(client) for client in CLIENTS}
@@ -75,9 +79,7 @@ class ClientTests(TestCase):
         service = ServiceProcess(folder / "service", IPF_WORKER_PROCESSES="0", IPF_WORKER_ENABLED="false")
         try:
             service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(service.ready):
-                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(service.wait_ready)
             base = f"{service.base_url}/fhir"
             return {client: await asyncio.to_thread(_run, found, base) for client, found in commands.items()}
         finally:
@@ -87,7 +89,7 @@ class ClientTests(TestCase):
 
 def _run(command: list[str], base: str) -> dict[str, Any]:
     """The result of each step."""
-    ended = subprocess.run([*command, base], capture_output=True, text=True, timeout=PATIENCE)
+    ended = subprocess.run([*command, base], capture_output=True, text=True, timeout=6 * PATIENCE)
     lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     found = {line["step"]: line["result"] for line in lines}
     return found if ended.returncode == 0 else {**found, "ended": ended.stderr[-1000:]}

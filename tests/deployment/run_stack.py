@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.deployment.compose import Container, podman, remove_volumes
+from tests.waiting import block_until
 
 MOST_BYTES = 250_000_000
 _PATIENCE = 300.0  # seconds for an expected event
 _SAMPLE = Path(__file__).resolve().parent.parent / "corpus/a01_inpatient.hl7"
-pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
 
 started: list[Container] = []
 
@@ -40,10 +40,10 @@ def check(is_so: bool, text: str) -> None:
 def eventually(what: str, look: Callable[[], Any]) -> float:
     """Poll until the result is true; the seconds it took."""
     began = time.monotonic()
-    while not look():
-        if time.monotonic() - began > _PATIENCE:
-            raise Failed(f"{what}: not within {_PATIENCE:g} s")
-        pause(1.0)
+    try:
+        block_until(look, what, seconds=_PATIENCE)
+    except AssertionError as missing:
+        raise Failed(str(missing)) from None
     took = time.monotonic() - began
     print(f"ok  {what} ({took:.1f} s)", flush=True)
     return took

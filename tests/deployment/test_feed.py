@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -14,7 +13,9 @@ from threading import Thread
 from twisted.trial.unittest import TestCase
 
 from tests.service_process import ROOT, ServiceProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, block_until, free_port
+
+GROUP = "deployment"
 
 MESSAGES = 60
 
@@ -53,14 +54,16 @@ class FeedTests(TestCase):
         def check(port: int, *path: str) -> tuple[int, str]:
             command = [sys.executable, str(ROOT / "etc/docker/healthcheck"), *path]
             listen = {"IPF_HTTP_LISTEN": f"tcp:{port}:interface=0.0.0.0"}
-            deadline = time.monotonic() + PATIENCE
-            while True:
-                ended = subprocess.run(
+
+            def ended() -> subprocess.CompletedProcess[str] | None:
+                found = subprocess.run(
                     command, env=os.environ | listen, capture_output=True, text=True, timeout=PATIENCE, check=False
                 )
                 # It waits for four seconds, which a busy machine may need for an answer.
-                if "timed out" not in ended.stderr or time.monotonic() > deadline:
-                    return ended.returncode, ended.stderr
+                return None if "timed out" in found.stderr else found
+
+            found = block_until(ended, "the health check has its answer")
+            return found.returncode, found.stderr
 
         self.assertEqual(check(self.service.http_port), (0, ""))
         self.assertEqual(check(self.service.http_port, "/actuator/health/readiness"), (0, ""))
@@ -92,15 +95,13 @@ class FeedTests(TestCase):
 
     def _all_delivered(self) -> None:
         """No message of the feed fails; ten patients at most have all of them."""
-        deadline = time.monotonic() + PATIENCE
-        statuses: list[str] = []
-        while time.monotonic() < deadline:
+
+        def statuses() -> list[str]:
             _, page = self.service.get("/admin/messages?limit=500")
             self.assertEqual([one["last_error"] for one in page["items"] if one["last_error"]], [])
-            statuses = [one["status"] for one in page["items"]]
-            if statuses == ["DELIVERED"] * MESSAGES:
-                break
-        self.assertEqual(statuses, ["DELIVERED"] * MESSAGES)
+            return [one["status"] for one in page["items"]]
+
+        block_until(lambda: statuses() == ["DELIVERED"] * MESSAGES, "all messages are delivered")
         _, counted = self.service.get("/fhir/Patient?_summary=count")
         self.assertLessEqual(counted["total"], 12)
         for kind in ("Encounter", "Observation"):

@@ -8,6 +8,9 @@ from tests.deployment.helm import NAME, HelmTestCase, Rendered, helm, with_datab
 from tests.deployment.helm_samples import CONSOLE, EVERYTHING, GROUPS, LISTENERS, chosen, merged
 from tests.deployment.helm_values import CHART
 
+GROUP = "deployment"
+FAMILY = "helm"
+
 VERSIONS = ("1.25", "1.29", "1.33", "1.37")
 NOT_OF_KUBERNETES = {"ServiceMonitor"}
 

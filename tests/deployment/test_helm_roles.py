@@ -11,6 +11,9 @@ from tests.deployment.helm import DATABASES, NAME, HelmError, HelmTestCase, Rend
 from tests.deployment.helm_samples import EVERYTHING, GROUPS, chosen, merged
 from tests.deployment.helm_values import CHART
 
+GROUP = "deployment"
+FAMILY = "helm"
+
 NAMES = {f"{NAME}-{group}" for group in GROUPS}
 
 

@@ -16,6 +16,9 @@ from tests.deployment.helm import DATABASES, NAME, HelmError, HelmTestCase, Rend
 from tests.deployment.helm_samples import CONSOLE, EVERYTHING, LISTENERS, merged, nested, strings
 from tests.deployment.helm_values import CHART, COMPUTED, OF_THE_CHART, defaults, homes
 
+GROUP = "deployment"
+FAMILY = "helm"
+
 SECRETS = [name for name, row in variables().items() if row.secret]
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from twisted.internet import reactor
-from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Event, Notification
 from ipf.wire.channels.brokers import BrokerChannel
 from tests.faults.scenario import scratch
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 T = TypeVar("T")
 CORRELATION = "0af76519-16cd-43dd-8448-eb211c80319c"
@@ -43,7 +41,7 @@ def note(
 class BrokerCase(TestCase):
     """A folder, and waits."""
 
-    timeout = 600
+    timeout = 600  # the first test of a module starts a broker: a Java or an Erlang machine
 
     def setUp(self) -> None:
         self.folder = scratch()
@@ -56,20 +54,32 @@ class BrokerCase(TestCase):
 
     async def delivered(self, channel: BrokerChannel, notification: Notification) -> None:
         """Send as the ledger does: again and again, until it is acknowledged.  It fails with the last error."""
-        deadline = reactor.seconds() + PATIENCE
-        while not (sent := await channel.send(notification)).succeeded:
-            self.assertLess(reactor.seconds(), deadline, sent.error)
-            await deferLater(reactor, 0.1)
+        errors: list[str | None] = []
+
+        async def is_acknowledged() -> bool:
+            sent = await channel.send(notification)
+            errors.append(sent.error)
+            return sent.succeeded
+
+        await self._until(is_acknowledged, errors)
 
     async def refused(self, channel: BrokerChannel, notification: Notification, error: str) -> None:
-        """Send to a server that is down until the reason is `error`, ten times at most.
+        """Send to a server that is down until the reason is `error`.
 
         The first attempts may have another one: they find the end of the connection that was.
         """
-        for _ in range(10):
+        errors: list[str | None] = []
+
+        async def is_refused() -> bool:
             sent = await channel.send(notification)
             self.assertEqual((sent.succeeded, sent.is_refused), (False, False), sent.error)
-            if error in str(sent.error):
-                return
-            await deferLater(reactor, 0.1)
-        self.fail(f"not {error}: {sent.error}")
+            errors.append(sent.error)
+            return error in str(sent.error)
+
+        await self._until(is_refused, errors)
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], errors: list[str | None]) -> None:
+        try:
+            await until(condition)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}; the last errors: {errors[-3:]}") from None

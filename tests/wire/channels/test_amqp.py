@@ -8,15 +8,17 @@ import shutil
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.task import deferLater
 
 from ipf.config.brokers import AMQP, Broker, brokers
 from ipf.wire.channels.amqp import AmqpPublisher
 from ipf.wire.channels.brokers import BrokerChannel
 from tests.brokers.rabbitmq_server import RabbitServer
 from tests.faults.scenario import scratch
+from tests.waiting import until
 from tests.wire.certificates import Authority
 from tests.wire.channels.broker_cases import CORRELATION, SECONDS, BrokerCase, note
+
+GROUP = "brokers"
 
 PASSWORD = "hidden-password"
 _shared: list[tuple[RabbitServer, Authority]] = []
@@ -62,8 +64,7 @@ class AmqpTests(BrokerCase):
         async def close() -> None:
             connections = [one._connection for one in made if one._connection is not None]
             channel.close()
-            while not all(one.is_closed for one in connections):
-                await deferLater(reactor, 0.01)
+            await until(lambda: all(one.is_closed for one in connections), "all connections are closed")
 
         channel = BrokerChannel(AMQP, brokers(url), open_publisher, seconds, reactor)
         self.addCleanup(lambda: Deferred.fromCoroutine(close()))

@@ -18,6 +18,8 @@ from tests.faults.scenario import scratch
 from tests.wire.certificates import Authority
 from tests.wire.channels.broker_cases import CORRELATION, SECONDS, BrokerCase, note
 
+GROUP = "brokers"
+
 PASSWORD = "hidden-password"
 _shared: list[tuple[KafkaServer, Authority]] = []
 

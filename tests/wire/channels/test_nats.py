@@ -14,6 +14,8 @@ from tests.brokers.nats_server import NatsServer
 from tests.wire.certificates import Authority
 from tests.wire.channels.broker_cases import CORRELATION, SECONDS, BrokerCase, note
 
+GROUP = "brokers"
+
 
 class NatsCase(BrokerCase):
     """A server with the stream FHIR, and a channel to it."""

@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.http_headers import Headers
 
@@ -20,7 +20,7 @@ from ipf.wire.channels.rest_hook import RestHook, header_problem, seconds_of
 from ipf.wire.client.failures import describe
 from ipf.wire.client.http_client import HttpClient
 from ipf.wire.client.resolver import AddressRule
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 CORRELATION = "01a1fd61-507d-7430-891d-8ed8941211ce"
@@ -75,7 +75,7 @@ class RestHookTests(TestCase):
         for connection in end.connections:
             connection.transport.abortConnection()
         await port.stopListening()
-        await deferLater(reactor, 0.01)
+        await until(lambda: not any(one.transport.connected for one in end.connections), "all connections have ended")
 
     def webhook(
         self,
@@ -240,9 +240,9 @@ class RestHookTests(TestCase):
         self.assertTrue(end.requests[0].startswith(b"PUT /hook/gr%C3%BCn/Patient/p1 "))
 
     async def test_cancelling(self) -> None:
-        _, url = self.endpoint(lambda connection, request: None)
+        end, url = self.endpoint(lambda connection, request: None)
         sending = Deferred.fromCoroutine(self.webhook().send(put(url)))
-        await deferLater(reactor, 0.05)
+        await until(lambda: end.requests, "the request has been sent")
         sending.cancel()
         with self.assertRaises(CancelledError):
             await sending

@@ -9,7 +9,7 @@ from treq.client import HTTPClient
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredQueue
 from twisted.internet.endpoints import TCP4ClientEndpoint
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
@@ -22,6 +22,7 @@ from ipf.wire.http.connections import ConnectionLimit
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.origin import OwnNames
 from ipf.wire.http.site import site
+from tests.waiting import turns, until
 
 ADA = Bearer("ada", "app")
 
@@ -106,7 +107,7 @@ class WebsocketTests(TestCase):
     async def end(self) -> None:
         for caller in self.callers:
             caller.dropConnection(abort=True)
-        await deferLater(reactor, 0.02)
+        await until(lambda: not len(self.site.connections), "all connections have ended")
 
     async def call(self, *protocols: str, headers: dict[str, str] | None = None) -> Caller:
         factory = WebSocketClientFactory(
@@ -170,8 +171,7 @@ class WebsocketTests(TestCase):
         caller = await self.call()
         caller.sendMessage(b"x" * 20_000)
         await caller.closed
-        while not self.hub.left:
-            await deferLater(reactor, 0.005)
+        await until(lambda: self.hub.left)
         self.assertEqual(len(self.hub.left), 1)
 
     async def test_token_binding(self) -> None:
@@ -278,13 +278,12 @@ class WebsocketTests(TestCase):
         while client.send([text]) and sent < 5000:
             sent += 1
             if not sent % 50:
-                await deferLater(reactor, 0)
+                await turns(1)
         self.assertLess(sent, 2000)
         self.assertFalse(client.send([text]))
         caller.transport.resumeProducing()
         await caller.closed
-        while not self.hub.left:
-            await deferLater(reactor, 0.005)
+        await until(lambda: self.hub.left)
         self.assertEqual(self.hub.left, [client])
 
     async def test_a_slow_client_receives_all_messages_in_order(self) -> None:
@@ -296,7 +295,7 @@ class WebsocketTests(TestCase):
         for number in range(200):
             self.assertTrue(client.send([b"%d " % number + b"x" * 4000]))
             if not number % 50:
-                await deferLater(reactor, 0)
+                await turns(1)
         caller.transport.resumeProducing()
         for number in range(200):
             self.assertEqual((await caller.received.get()).partition(" ")[0], str(number))
