@@ -1,7 +1,8 @@
-"""A real PostgreSQL for tests: one embedded server for each trial process, a fresh migrated database for each test.
+"""A real PostgreSQL for tests: one embedded server for each process, a migrated database for each test.
 
-The server starts when the first test asks for it, in a temporary folder with fsync off, and is killed at exit; what a
-killed test run left behind is swept away by the next one.  A fresh database is a clone of a migrated template.
+The server starts when the first test asks for it, on a copy of the run's template cluster (`tests/cluster.py`), with
+fsync off.  It is killed at exit; what a killed test run left behind is swept away by the next one.  A test's database
+is a clone of `ipf` or `fhir`, dropped when the test ends.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+import psycopg2
 from twisted.internet import defer, reactor, task
 from twisted.trial.unittest import TestCase
 
 from ipf.store.deliveries import bindings, deliveries
 from ipf.store.inbox import inbox
-from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.embedded import EmbeddedPostgres
-from ipf.store.postgres.migrate import migrate
 from ipf.store.postgres.row_security import secure
 from ipf.store.resources import resources
 from ipf.store.terminology import systems
+from tests.cluster import FAST, scratch, service_cluster
 from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]
@@ -43,12 +44,6 @@ _FHIR = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, *s
 STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": _FHIR}
 _PREFIX = "ipf-test-"
 _YOUNG_SECONDS = 600.0
-# Without autovacuum: its transactions hold back the horizon of ids that have committed, and with it the text index.
-FAST = {
-    "autovacuum": "off",
-    "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",
-    "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
-}  # fmt: skip
 
 PATIENT: dict[str, Any] = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE, "tick_seconds": PATIENCE}
 """Options of a `Database` on a machine that may stall."""
@@ -56,7 +51,7 @@ PATIENT: dict[str, Any] = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE
 _numbers = itertools.count(1)
 _starting = defer.DeferredLock()
 _server: EmbeddedPostgres | None = None
-_templates: set[str] = set()
+_administrator: Any = None
 
 
 async def server() -> EmbeddedPostgres:
@@ -66,10 +61,11 @@ async def server() -> EmbeddedPostgres:
     try:
         if _server is None:
             _sweep()
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=scratch()))
+            atexit.register(_remove, folder)
+            service_cluster(folder)
             started = EmbeddedPostgres(folder, reactor, databases=(), extra=FAST)
             await started.start()
-            atexit.register(_remove, folder)
             _server = started
         return _server
     finally:
@@ -80,27 +76,36 @@ async def fresh_url(kind: Kind | None) -> str:
     """The URL of a new database, migrated as `kind` (None: empty)."""
     running = await server()
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    template = "template1" if kind is None else await _template(running, kind)
-    await _execute(running, f"CREATE DATABASE {name} TEMPLATE {template}")
+    _execute(running, f"CREATE DATABASE {name} TEMPLATE {kind or 'template1'} STRATEGY FILE_COPY")
     return running.url(name)
 
 
 async def fresh(kind: Kind, *, size: int = 4, **options: Any) -> Database:
-    """An open pool on a new migrated database; whoever asks closes it.  `tenants=True`: under row-level security."""
+    """An open pool on a new migrated database; whoever asks closes it.
+
+    `tenants=True`: under row-level security.  `now`: the clock of its statements, which the test moves.
+    """
     url = await fresh_url(kind)
     if options.get("tenants"):
         await secure(url, reactor=reactor)
-    options = PATIENT | options
-    opened = Database(url, reactor=reactor, size=size, statements=STATEMENTS[kind], **options)
-    await opened.start()
+    options = PATIENT | {"statements": STATEMENTS[kind], "prepare_on_use": True} | options
+    opened = Database(url, reactor=reactor, size=size, **options)
+    await opened.one("SELECT 1")  # the other connections open when they are needed
     return opened
 
 
 async def database(case: TestCase, kind: Kind, *, size: int = 4, **options: Any) -> Database:
-    """As `fresh`, closed when the test `case` ends."""
+    """As `fresh`, closed and dropped when the test `case` ends."""
     opened = await fresh(kind, size=size, **options)
-    case.addCleanup(lambda: defer.Deferred.fromCoroutine(opened.close()))
+    case.addCleanup(lambda: defer.Deferred.fromCoroutine(drop(opened)))
     return opened
+
+
+async def drop(opened: Database) -> None:
+    """Close a pool of `fresh` and drop its database."""
+    await opened.close()
+    name = psycopg2.extensions.parse_dsn(opened.url)["dbname"]
+    _execute(await server(), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 async def pass_time(opened: Database, table: str, seconds: float, *columns: str) -> None:
@@ -114,25 +119,14 @@ async def pause(seconds: float) -> None:
     await task.deferLater(reactor, seconds)
 
 
-async def _template(running: EmbeddedPostgres, kind: Kind) -> str:
-    name = f"template_{kind}"
-    await _starting.acquire()
-    try:
-        if name not in _templates:
-            await _execute(running, f"CREATE DATABASE {name}")
-            await migrate(running.url(name), kind, reactor=reactor)
-            _templates.add(name)
-    finally:
-        _starting.release()
-    return name
-
-
-async def _execute(running: EmbeddedPostgres, sql: str) -> None:
-    connection = await connect(running.url("postgres"), reactor=reactor, connect_seconds=PATIENCE)
-    try:
-        await connection.run(sql)
-    finally:
-        connection.close()
+def _execute(running: EmbeddedPostgres, sql: str) -> None:
+    """Run a statement, on a connection that blocks: it is open from test to test, which a reactor's must not be."""
+    global _administrator
+    if _administrator is None or _administrator.closed:
+        _administrator = psycopg2.connect(running.url("postgres"))
+        _administrator.autocommit = True
+    with _administrator.cursor() as cursor:
+        cursor.execute(sql)
 
 
 def _remove(folder: Path) -> None:
@@ -147,7 +141,7 @@ def _remove(folder: Path) -> None:
 
 def _sweep() -> None:
     """Remove what test runs that were killed left behind: folders whose lock nobody holds, nor is about to take."""
-    for folder in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
+    for folder in scratch().glob(_PREFIX + "*"):
         with contextlib.suppress(OSError), open(folder / "lock") as lock:
             if time.time() - os.fstat(lock.fileno()).st_mtime > _YOUNG_SECONDS:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

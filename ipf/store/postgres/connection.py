@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.store.postgres.driver import PsycopgConnection, Row
 from ipf.store.postgres.hosts import Host
+from ipf.store.postgres.preamble import Preamble
 from ipf.store.postgres.quoting import Statement
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ _ONLY_READS = "25006"
 class Connection:
     """A connection to `host`.  One statement string at a time; `lent` belongs to the pool.
 
-    `only_reads`: its server refused to write, as a standby does.
+    `only_reads`: its server refused to write, as a standby does.  `preamble`: goes before each string.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Connection:
     ) -> None:
         self.host = host
         self.only_reads = False
+        self.preamble: Preamble | None = None
         self._driver = driver
         self._reactor = reactor
         self._statement_seconds = statement_seconds
@@ -126,7 +128,7 @@ class Connection:
         self._began = self._reactor.seconds()
         if self._watchdog is None:
             self._watchdog = self._reactor.callLater(self._statement_seconds, self._check_duration)
-        self._driver.query(sql, self._ran)
+        self._driver.query(sql if self.preamble is None else self.preamble.before(sql), self._ran)
         return running
 
     def _log_refusals(self) -> None:
@@ -141,7 +143,10 @@ class Connection:
         running, self._running = self._running, None
         ended, self._ended = self._ended, None
         if isinstance(result, BaseException):
-            self.only_reads = getattr(result, "pgcode", None) == _ONLY_READS
+            code = getattr(result, "pgcode", None)
+            self.only_reads = code == _ONLY_READS
+            if self.preamble is not None:
+                self.preamble.failed(code)
             result = self._problem(result)
             if isinstance(result, StoreUnreachable):
                 self._died()

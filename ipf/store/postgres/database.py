@@ -27,6 +27,7 @@ from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connect import Connector
 from ipf.store.postgres.connection import Connection, StatementCancelled, shielded
 from ipf.store.postgres.driver import Row
+from ipf.store.postgres.preamble import Now, Preambles
 from ipf.store.postgres.prepared import DynamicStatement, StatementCache, took_too_long
 from ipf.store.postgres.probe import TICK_SECONDS, Probe
 from ipf.store.postgres.quoting import Statement, literal, script
@@ -74,7 +75,8 @@ class Database:
     statement, and six times `tick_seconds` the silence of the server.  `tenants`: its connections use the role that
     sees one tenant at a time (`tenant_scope.py`); `row_security.py` has prepared the database for it.  `left`: called
     when the pool leaves a server that still holds its sockets, for connections that others have there.  `positions`:
-    learns where the log of the server is.
+    learns where the log of the server is.  `now`: the time of `now()` in statements; None: the database's own, on which
+    all hosts agree.  `prepare_on_use`: statements are prepared at their first call instead (`preamble.py`).
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Database:
         tenants: bool = False,
         left: Callable[[], None] = lambda: None,
         positions: Positions | None = None,
+        now: Now | None = None,
+        prepare_on_use: bool = False,
     ) -> None:
         self.url = url
         self.has_row_security = tenants
@@ -104,17 +108,14 @@ class Database:
         chosen = {**SETTINGS, "application_name": application_name, **(settings or {})}
         sets = [f"SET {name} = {literal(value)}" for name, value in chosen.items()]
         begin = (SET_ROLE, SET_TENANT.prepare(), TENANT_NUMBER.prepare()) if tenants else ()
-        greeting = script(*sets, *begin, *(statement.prepare() for statement in statements))
+        self._preambles = Preambles(now, statements, prepare_on_use)
+        greeting = script(*sets, self._preambles.clock, *begin, self._preambles.prepared)
         self._wait_seconds = wait_seconds
         self._left = left
         self._connector = Connector(
-            url,
-            reactor=reactor,
-            greeting=greeting,
-            connect_seconds=connect_seconds,
-            statement_seconds=statement_seconds,
-            lost=self._lost,
-        )
+            url, reactor=reactor, greeting=greeting, connect_seconds=connect_seconds,
+            statement_seconds=statement_seconds, lost=self._lost,
+        )  # fmt: skip
         self._positions = positions
         self._probe = Probe(reactor, self._leave, tick_seconds, positions)
         self._idle: deque[Connection] = deque()
@@ -259,7 +260,7 @@ class Database:
             if self._reserved is None or not self._reserved.alive:
                 if self._closed or self._down:
                     raise StoreUnreachable()
-                self._reserved = await self._connector.open(self._has_server)
+                self._reserved = await self._connect()
             return await self._reserved.run(sql)
         except CancelledError:
             raise StoreUnreachable() from None
@@ -346,7 +347,7 @@ class Database:
 
     async def _open(self) -> bool:
         try:
-            connection = await self._connector.open(self._has_server)
+            connection = await self._connect()
         except CancelledError:
             return False
         except Problem as problem:
@@ -364,6 +365,11 @@ class Database:
         self._all.add(connection)
         self._give_back(connection)
         return True
+
+    async def _connect(self) -> Connection:
+        connection = await self._connector.open(self._has_server)
+        connection.preamble = self._preambles.one()
+        return connection
 
     def _opened(self, opening: Deferred[bool], succeeded: bool) -> None:
         self._opening.discard(opening)
