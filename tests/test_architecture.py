@@ -16,6 +16,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+FAMILY = "architecture"
+
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 55

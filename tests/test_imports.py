@@ -11,6 +11,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+FAMILY = "architecture"
+
 ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = (
     "OpenSSL", "cryptography", "treq", "twisted.web", "twisted.protocols.tls", "twisted.internet.endpoints",

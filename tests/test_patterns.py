@@ -17,6 +17,8 @@ from twisted.trial.unittest import TestCase
 
 from tests.test_architecture import modules
 
+FAMILY = "architecture"
+
 FUNCTIONS = frozenset(("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 NESTED = {
     "ipf.cli.sending": "an operator's own files; each repetition begins with another character",

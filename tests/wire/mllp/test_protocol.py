@@ -14,7 +14,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
@@ -28,6 +28,7 @@ from ipf.wire.mllp.protocol import MllpFactory
 from ipf.wire.mllp.receiver import FrameReceiver
 from tests.pipeline.plain_inbox import PlainInbox
 from tests.reference import REFERENCE, needs_reference
+from tests.waiting import turns, until
 
 reactor: Any = installed_reactor
 CASES = REFERENCE / "mllp/wire_cases.json"
@@ -114,13 +115,6 @@ class SocketCase(TestCase):
         self.addCleanup(sender.transport.abortConnection)  # type: ignore[union-attr]  # TCP has it
         return sender
 
-    async def pause(self, seconds: float = 0.05) -> None:
-        await deferLater(reactor, seconds, lambda: None)
-
-    async def eventually(self, true: Callable[[], bool]) -> None:
-        while not true():
-            await self.pause(0.01)
-
 
 @needs_reference
 class WireCaseTests(SocketCase):
@@ -142,9 +136,9 @@ class WireCaseTests(SocketCase):
             elif "each_byte" in step:
                 for byte in filled(step["each_byte"]).encode():
                     sender.write(bytes([byte]))
-                    await self.pause(0)
+                    await turns(1)
             elif "sleep" in step:
-                await self.pause(min(step["sleep"], 0.5))
+                await turns()
             else:
                 await sender.acks(step["await"])
         await sender.until(lambda: len(sender.raw) >= len(case["acks"]))
@@ -176,7 +170,7 @@ class ConnectionTests(SocketCase):
         self.inbox.hold = True
         sender = await self.connect()
         sender.write(frame(message(1)) + frame(b"nonsense") + frame(message("")) + frame(message(2)))
-        await self.eventually(lambda: len(self.inbox.rejects) == 2)
+        await until(lambda: len(self.inbox.rejects) == 2)
         self.assertEqual(sender.raw, [])
         self.inbox.hold = False
         self.inbox.release()
@@ -193,8 +187,8 @@ class ConnectionTests(SocketCase):
         sender = await self.connect()
         sender.write(frame(message(1)) + frame(message(2)))
         sender.transport.loseWriteConnection()  # type: ignore[union-attr]  # TCP has it
-        await self.eventually(lambda: bool(self.inbox.held))
-        await self.pause()
+        await until(lambda: bool(self.inbox.held))
+        await turns(20)
         self.assertFalse(sender.closed)
         self.inbox.hold = False
         self.inbox.release()
@@ -205,11 +199,11 @@ class ConnectionTests(SocketCase):
         self.inbox.hold = True
         first, other = await self.connect(), await self.connect()
         first.write(frame(message(1)))
-        await self.eventually(lambda: len(self.inbox.held) == 1)
+        await until(lambda: len(self.inbox.held) == 1)
         handle = first.transport.getHandle()  # type: ignore[union-attr]  # TCP has it
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         first.transport.abortConnection()  # type: ignore[union-attr]  # TCP has it
-        await self.eventually(lambda: self.factory.connections == 1)
+        await until(lambda: self.factory.connections == 1)
         self.inbox.hold = False
         self.inbox.release()
         other.write(frame(message(2)))
@@ -233,13 +227,13 @@ class ConnectionTests(SocketCase):
         await endless.until(lambda: endless.closed)
         await junk.until(lambda: junk.closed)
         self.assertEqual(await good.acks(1), [("AA", "1")])
-        await self.eventually(lambda: len(self.inbox.rejects) == 2)
+        await until(lambda: len(self.inbox.rejects) == 2)
         self.assertEqual(self.factory.unfinished_bytes, 0)
 
     async def test_connections_are_limited(self) -> None:
         self.start(Limits(connections=3))
         senders = [await self.connect() for _ in range(5)]
-        await self.eventually(lambda: sum(one.closed for one in senders) == 2)
+        await until(lambda: sum(one.closed for one in senders) == 2)
         live = [one for one in senders if not one.closed]
         for number, one in enumerate(live):
             one.write(frame(message(number)))
@@ -251,9 +245,10 @@ class ConnectionTests(SocketCase):
         senders = [await self.connect() for _ in range(4)]
         for number, one in enumerate(senders):
             one.write(b"".join(frame(message(f"{number}-{n}")) for n in range(100)))
-        await self.pause(0.2)
         for_listener: Any = self.factory.receiver
-        self.assertLessEqual(for_listener.receiver.commit.backlog, 60)
+        await until(lambda: self.inbox.held, "the store is behind")
+        await turns(20)
+        self.assertIn(for_listener.receiver.commit.backlog, range(30, 61))
         self.inbox.hold = False
         while self.inbox.held:
             self.inbox.release()
@@ -264,7 +259,7 @@ class ConnectionTests(SocketCase):
         self.inbox.hold = True
         sender, idle = await self.connect(), await self.connect()
         sender.write(frame(message(1)) + b"\x0bMSH|unfinished")
-        await self.eventually(lambda: bool(self.inbox.held))
+        await until(lambda: bool(self.inbox.held))
         await self.port.stopListening()
         stopped = Deferred.fromCoroutine(self.factory.stop(5))
         await idle.until(lambda: idle.closed)
@@ -277,7 +272,7 @@ class ConnectionTests(SocketCase):
         self.inbox.hold = True
         sender = await self.connect()
         sender.write(frame(message(1)))
-        await self.eventually(lambda: bool(self.inbox.held))
+        await until(lambda: bool(self.inbox.held))
         await self.factory.stop(0.1)
         await sender.until(lambda: sender.closed)
         self.assertEqual(sender.raw, [])
