@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
+import tempfile
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from ipf.config.console import ConsoleSettings
 from ipf.config.environment import read, read_rows
 from ipf.config.settings import Settings
 from tests.deployment.compose import FOLDER, ROOT, compose, mounts
+from tests.waiting import PATIENCE
 
 OURS = "ipf:compose"
 SECRETS = "/etc/ipf/secrets"
@@ -134,7 +139,9 @@ class FileTests(ComposeTestCase):
         for name in ("feed", "subscriber"):
             command, *arguments = self.services[name]["command"]
             (source,) = [one for one, target, _ in mounts(self.services[name]) if target == f"/usr/local/bin/{command}"]
-            told = subprocess.run([source, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+            told = subprocess.run(
+                [source, "--help"], capture_output=True, text=True, timeout=PATIENCE, check=True
+            ).stdout
             for option in (one.partition("=")[0] for one in arguments if one.startswith("--")):
                 self.assertIn(f"{option} ", told)
 
@@ -150,18 +157,28 @@ class FileTests(ComposeTestCase):
         self.assertEqual(options["port"], f"tcp:{published}")
 
 
+def make_secrets(folder: Path) -> str:
+    """Run make-secrets; what it prints."""
+    command = [str(FOLDER / "make-secrets"), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+
+
+@cache
+def secrets() -> Path:
+    """A folder in which it ran."""
+    folder = Path(tempfile.mkdtemp(prefix="ipf-secrets-"))
+    atexit.register(shutil.rmtree, folder, True)
+    make_secrets(folder)
+    return folder
+
+
 class SecretTests(ComposeTestCase):
     """make-secrets, run for real; the settings of the services are read with what it makes."""
 
     def setUp(self) -> None:
         super().setUp()
         self.folder = Path(self.mktemp()).resolve()
-        self.folder.mkdir()
-        self.make()
-
-    def make(self) -> str:
-        command = [str(FOLDER / "make-secrets"), str(self.folder)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        shutil.copytree(secrets(), self.folder)
 
     def contents(self) -> dict[str, str]:
         return {one.name: one.read_text() for one in self.folder.iterdir()}
@@ -175,9 +192,9 @@ class SecretTests(ComposeTestCase):
 
     def test_a_second_run_keeps_them(self) -> None:
         before = self.contents()
-        self.assertEqual(self.make(), "")
+        self.assertEqual(make_secrets(self.folder), "")
         (self.folder / "IPF_METRICS_TOKEN").unlink()
-        self.assertEqual(self.make(), "made IPF_METRICS_TOKEN\n")
+        self.assertEqual(make_secrets(self.folder), "made IPF_METRICS_TOKEN\n")
         after = self.contents()
         self.assertNotEqual(after.pop("IPF_METRICS_TOKEN"), before.pop("IPF_METRICS_TOKEN"))
         self.assertEqual(after, before)

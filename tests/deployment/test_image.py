@@ -21,6 +21,7 @@ from ipf.config.console import ConsoleSettings, console_variables
 from ipf.config.settings import Settings, variables
 from ipf.store.postgres import embedded
 from tests.deployment.dockerfile import FOLDER, ROOT, Instruction, is_in_context, named, stages
+from tests.waiting import PATIENCE
 
 
 def program(name: str) -> Any:
@@ -120,7 +121,9 @@ class EntrypointTests(TestCase):
             (folder / name).chmod(0o755)
         path = {"PATH": f"{folder.resolve()}:{os.environ['PATH']}"}
         command = [str(FOLDER / "entrypoint"), *arguments]
-        return subprocess.run(command, env=path, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        return subprocess.run(
+            command, env=path, capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stdout.strip()
 
     def test_the_service_the_console_and_commands(self) -> None:
         self.assertEqual(self.run_it("ipf"), "twistd --nodaemon --pidfile= ipf")
