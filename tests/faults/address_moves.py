@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 from tests.faults.feed import Answer, Feed
 from tests.faults.scenario import broken_messages
-from tests.faults.two_hosts import MLLP_PORT, Host, Network, missing, until
-from tests.waiting import PATIENCE
+from tests.faults.two_hosts import MLLP_PORT, Host, Network, missing
+from tests.waiting import block_until, until
 
 ROUNDS = 3
 WAYS = ("keepalived", "haproxy")
 ANSWER_SECONDS = 5.0
 
+_OPEN = "SELECT count(*) FROM ingested_messages WHERE status <> 'DELIVERED'"
 Step = Callable[[Host], None]
 
 
@@ -37,9 +38,9 @@ class Fault(NamedTuple):
 def _planned(host: Host) -> None:
     if host.shares_address:
         host.stop_keepalived()
-        until(lambda: not host.has_address(), f"{host.name} keeps the address")
+        block_until(lambda: not host.has_address(), f"{host.name} keeps the address")
     host.restart_service()
-    until(host.is_ready, f"{host.name} is not ready")
+    block_until(host.is_ready, f"{host.name} is not ready")
     if host.shares_address:
         host.start_keepalived()
 
@@ -88,18 +89,26 @@ class Trial:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.feed = Feed(MLLP_PORT, host=network.address, answer_seconds=ANSWER_SECONDS, pause=0.3)
+        self.feed = Feed(MLLP_PORT, host=network.address, answer_seconds=ANSWER_SECONDS, behind=lambda: self._waiting)
+        self._waiting = 0
+
+    async def _look(self) -> bool:
+        """Ask the database how many messages wait; False, so that it is asked again."""
+        self._waiting = int((await asyncio.to_thread(self.network.sql, "ipf", _OPEN))[0][0])
+        return False
 
     async def run(self, rounds: int) -> bool:
         """Every fault so many times; whether every promise held."""
         held = True
+        looking = asyncio.create_task(until(self._look, seconds=float("inf")))
         self.feed.start()
         for number, fault in enumerate(FAULTS * rounds):
             one = await self._one(fault, number)
             print(one, flush=True)
             held = held and one.lost == 0
         await self.feed.stop()
-        await self._settled()
+        await until(lambda: self._waiting == 0, "all is delivered")
+        looking.cancel()
         broken = await asyncio.to_thread(broken_messages, self.feed, self.network.sql)
         print("\n".join(broken) or f"all {len(self.feed.accepted)} acknowledged messages are delivered, once each")
         return held and not broken
@@ -120,26 +129,19 @@ class Trial:
         first, began = len(self.feed.answers), clock()
         await asyncio.to_thread(step, host)
         if step in {fault.mend for fault in FAULTS}:
-            await asyncio.to_thread(until, host.is_ready, f"{host.name} is not ready")
+            await asyncio.to_thread(block_until, host.is_ready, f"{host.name} is not ready")
         done = clock()
-        async with asyncio.timeout(PATIENCE):
-            while len(self._served(first, done)) < self.feed.senders:
-                self.feed.check()
-                await asyncio.sleep(0.05)
+        await until(lambda: self._all_served(first, done), "every sender has an AA")
         await self.feed.until(len(self.feed.accepted) + 100)
         ended = clock()
         answers = self.feed.answers
         by_sender = [[one for one in answers if one.sender == sender] for sender in range(self.feed.senders)]
         return longest(answers, began, ended), max(longest(one, began, ended) for one in by_sender)
 
-    def _served(self, first: int, since: float) -> set[int]:
-        return {one.sender for one in self.feed.answers[first:] if one.code == "AA" and one.began >= since}
-
-    async def _settled(self) -> None:
-        query = "SELECT count(*) FROM ingested_messages WHERE status <> 'DELIVERED'"
-        async with asyncio.timeout(PATIENCE):
-            while await asyncio.to_thread(self.network.sql, "ipf", query) != [["0"]]:
-                await asyncio.sleep(0.2)
+    def _all_served(self, first: int, since: float) -> bool:
+        self.feed.check()
+        answers = self.feed.answers[first:]
+        return len({one.sender for one in answers if one.code == "AA" and one.began >= since}) == self.feed.senders
 
 
 async def moves(rounds: int, ways: Collection[str]) -> bool:

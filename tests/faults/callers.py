@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.faults.feed import admission
 from tests.traffic.messages import END
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
+
+_FOR_EVER = float("inf")
 
 
 @dataclass
 class Callers:
     """`refused`: connections that were not made.  `repeated`: those that ended without an acknowledgement.
 
-    `waits`: seconds from the first attempt at a message to its `AA`.
+    `waits`: seconds from the first attempt at a message to its `AA`.  They go on while fewer than `window` messages are
+    on their way through the service, as `behind` says.
     """
 
     port: int
     senders: int = 4
-    pause: float = 0.02
+    window: int = 40
+    behind: Callable[[], int] = lambda: 0
     prefix: str = "C"  # of control ids
     refused: int = 0
     repeated: int = 0
@@ -42,21 +47,21 @@ class Callers:
 
     async def until(self, count: int) -> None:
         """Wait for so many acknowledgements in all."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.accepted) < count:
-                await asyncio.sleep(0.05)
+        await until(lambda: len(self.accepted) >= count, f"{count} acknowledgements")
 
     async def _send(self, sender: int) -> None:
         for number in itertools.count():
+            await until(lambda: self._stopping or self.behind() < self.window, seconds=_FOR_EVER)
             if self._stopping:
                 return
             control_id = f"{self.prefix}{sender}N{number}"
             message, began = admission(control_id, f"C{sender}P{number % 5}", f"+48{number:06}"), time.monotonic()
-            while not await self._accepted(message, control_id):
-                await asyncio.sleep(0.01)
+            await self._until_accepted(message, control_id)
             self.waits.append(time.monotonic() - began)
             self.accepted.add(control_id)
-            await asyncio.sleep(self.pause)
+
+    async def _until_accepted(self, message: bytes, control_id: str) -> None:
+        await until(lambda: self._accepted(message, control_id), control_id, seconds=_FOR_EVER)
 
     async def _accepted(self, message: bytes, control_id: str) -> bool:
         try:

@@ -6,14 +6,19 @@ It keeps what it was promised: the control ids that were acknowledged `AA`, whic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.traffic.messages import END, VT
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
+
+_FOR_EVER = float("inf")
+"""Senders never give up; what waits for their acknowledgements does."""
 
 
 def admission(control_id: str, patient: str, phone: str) -> bytes:
@@ -44,8 +49,9 @@ class Feed:
     """`senders` connections, each with patients of its own; `sent` and `accepted` map control
     ids to patients.
 
-    Each waits `pause` seconds between messages: the load is what one machine converts, so that a backlog does not grow
-    for as long as the test runs.  One that receives no answer within `answer_seconds` connects again and repeats.
+    Senders go on while fewer than `window` messages are on their way through the service, as `behind` says: the load is
+    what the machine converts, however slow it is.  One that receives no answer within `answer_seconds` connects again
+    and repeats.
     """
 
     port: int
@@ -53,7 +59,8 @@ class Feed:
     answer_seconds: float = PATIENCE
     senders: int = 8
     patients_each: int = 5
-    pause: float = 0.02
+    window: int = 40
+    behind: Callable[[], int] = lambda: 0
     first_sender: int = 0
     accepted: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
@@ -84,17 +91,40 @@ class Feed:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
+    @contextlib.contextmanager
+    def unpaced(self) -> Iterator[None]:
+        """Meanwhile senders go on however many messages wait: an outage is seen by those that send."""
+        before, self.window = self.window, 10**9
+        try:
+            yield
+        finally:
+            self.window = before
+
     async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        while len(self.accepted) < count:
+
+        def enough() -> bool:
             self.check()
-            if asyncio.get_running_loop().time() > deadline:
-                raise TimeoutError(f"{len(self.accepted)} of {count} messages were accepted; {self.codes}")
-            await asyncio.sleep(0.05)
+            return len(self.accepted) >= count
+
+        try:
+            await until(enough, seconds=seconds)
+        except AssertionError:
+            raise TimeoutError(f"{len(self.accepted)} of {count} messages were accepted; {self.codes}") from None
+
+    async def more(self, count: int) -> None:
+        """Wait for so many further acknowledgements."""
+        await self.until(len(self.accepted) + count)
+
+    async def refused(self, count: int = 1) -> None:
+        """Wait for so many further answers `AE`."""
+        wanted = self.codes["AE"] + count
+        with self.unpaced():
+            await until(lambda: self.codes["AE"] >= wanted, f"{wanted} answers AE")
 
     async def _send(self, sender: int) -> None:
         for number in itertools.count():
+            await until(self._may_send, "the service converts", seconds=_FOR_EVER)
             if self._stopping:
                 return
             patient = f"S{sender}P{number % self.patients_each}"
@@ -103,21 +133,24 @@ class Feed:
             message = admission(control_id, patient, f"+47{sender:02}{number:06}")
             await self._until_accepted(sender, control_id, message)
             self.accepted[control_id] = patient
-            await asyncio.sleep(self.pause)
 
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
-        while True:
-            began = time.monotonic()
-            try:
-                async with asyncio.timeout(self.answer_seconds):  # wait_for can swallow a cancellation (Python 3.11)
-                    code = await self._ask(sender, control_id, message)
-            except (OSError, EOFError, TimeoutError):
-                code = "lost"
-            self.codes[code] += 1
-            self.answers.append(Answer(began, time.monotonic(), code, sender))
-            if code == "AA":
-                return
-            await asyncio.sleep(0.05)
+        await until(lambda: self._accepted(sender, control_id, message), control_id, seconds=_FOR_EVER)
+
+    def _may_send(self) -> bool:
+        return self._stopping or self.behind() < self.window
+
+    async def _accepted(self, sender: int, control_id: str, message: bytes) -> bool:
+        """One attempt."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self.answer_seconds):  # wait_for can swallow a cancellation (Python 3.11)
+                code = await self._ask(sender, control_id, message)
+        except (OSError, EOFError, TimeoutError):
+            code = "lost"
+        self.codes[code] += 1
+        self.answers.append(Answer(began, time.monotonic(), code, sender))
+        return code == "AA"
 
     async def _ask(self, sender: int, control_id: str, message: bytes) -> str:
         if sender not in self._connections:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tests.faults.patroni import Cluster, Node, missing
 from tests.faults.scenario import Scenario
 from tests.faults.writable import TABLE, Writable
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 FAILOVERS = 3
 
@@ -82,23 +82,22 @@ async def failovers(count: int) -> bool:
 def _scenario(cluster: Cluster) -> Scenario:
     scenario = Scenario(IPF_DB_URL=cluster.url("ipf"), IPF_FHIR_DB_URL=cluster.url("fhir"))
     scenario.psql = lambda query, database: cluster.leader().sql(query, database)
-    scenario.feed.pause = 0.15
     return scenario
 
 
 async def _failover(cluster: Cluster, scenario: Scenario, clock: Writable) -> Failover:
     feed = scenario.feed
-    await feed.until(len(feed.accepted) + 200)
+    await feed.more(200)
     leader: Node = await asyncio.to_thread(cluster.leader)
     first = len(feed.answers)
     began = time.monotonic()
     await asyncio.to_thread(leader.kill)
     killed = time.monotonic()
-    async with asyncio.timeout(PATIENCE):
-        while (writable := clock.since(killed)) is None:
-            await asyncio.sleep(0.01)
-        while not (times := [one.ended for one in feed.answers[first:] if one.code == "AA" and one.began >= killed]):
-            await asyncio.sleep(0.01)
+    with feed.unpaced():
+        writable = await until(lambda: clock.since(killed), "a server can write")
+        times = await until(
+            lambda: [one.ended for one in feed.answers[first:] if one.code == "AA" and one.began >= killed], "AA"
+        )
     limit = 1.0 + 10 * clock.slowest(writable, max(writable, times[0]))
     promised = list(feed.accepted)
     new = await asyncio.to_thread(cluster.leader)

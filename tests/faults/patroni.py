@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import psutil
 from tests import processes
 from tests.replication import as_postgres, binaries, program, scratch_folder, why_not
 from tests.service_process import ROOT
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, block_until, free_port
 
 FILES = ROOT / "etc" / "patroni"
 _HOST = "127.0.0.1"
@@ -214,17 +213,17 @@ class Cluster:
         return next((members for node in self.nodes if (members := node.members())), [])
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            ended = "".join(node.ended() for node in self.nodes)
-            if ended or time.monotonic() > deadline:
-                raise TimeoutError(f"{otherwise}: {ended or self._members()}")
-            _pause(0.1)
+        def holds() -> bool:
+            if ended := "".join(node.ended() for node in self.nodes):
+                raise RuntimeError(f"{otherwise}: {ended}")
+            return condition()
+
+        try:
+            block_until(holds, otherwise)
+        except AssertionError as late:
+            raise TimeoutError(f"{otherwise}: {self._members()}") from late
 
 
 def _settings(name: str) -> dict[str, str]:
     lines = (FILES / name).read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))  # type: ignore[misc]
-
-
-_pause = getattr(time, "sleep")  # noqa: B009  # this module blocks on purpose, in a thread

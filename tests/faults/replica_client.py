@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tests import waiting
 from tests.faults.scenario import scratch
 from tests.replication import Pair
 from tests.service_process import ServiceProcess
@@ -102,9 +103,7 @@ class Replicated:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that is asked in a thread."""
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
+    await waiting.until(lambda: asyncio.to_thread(condition))
 
 
 def ask(

@@ -15,7 +15,7 @@ from tests.service_process import ServiceProcess
 from tests.traffic.psql import psql
 from tests.traffic.sink import Sink
 from tests.traffic.subscribers import subscribe
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 async def two_databases() -> tuple[str, str]:
@@ -41,7 +41,7 @@ class RoleProcesses(Scenario):
         )
         self.sink = Sink()
         self.sink.keep_bodies = True
-        self.feed = Feed(self.processes["receive"].mllp_port)
+        self.feed = Feed(self.processes["receive"].mllp_port, behind=self.behind)
         names = {"ipf": inbox["dbname"], "fhir": fhir["dbname"]}
         self.psql = lambda query, database: psql(Path(inbox["host"]), query, names[database])
 
@@ -68,9 +68,7 @@ class RoleProcesses(Scenario):
 
     async def answers(self, name: str, seconds: float = PATIENCE) -> None:
         """Wait until a process is ready."""
-        async with asyncio.timeout(seconds):
-            while not await asyncio.to_thread(self.processes[name].ready):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(self.processes[name].ready), f"{name} is ready", seconds=seconds)
 
     async def restart(self, name: str) -> None:
         """SIGTERM, and the same again: what an upgrade does with one process."""

@@ -18,7 +18,7 @@ from tests.service_process import ServiceProcess
 from tests.traffic.psql import psql
 from tests.traffic.sink import Sink
 from tests.traffic.subscribers import subscribe
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, SLOW, until
 
 
 def scratch() -> Path:
@@ -35,7 +35,7 @@ def many_files() -> None:
 
 
 PATIENT = {
-    "IPF_WORKER_TRANSFORMING_STALE_SECONDS": "1",
+    "IPF_WORKER_TRANSFORMING_STALE_SECONDS": f"{10 * SLOW:.0f}",
     "IPF_BACKOFF_BASE_MS": "100",
     "IPF_BACKOFF_MAX_MS": "1000",
     "IPF_MAX_ATTEMPTS": "60",
@@ -60,7 +60,7 @@ class Scenario:
         self.service = ServiceProcess(self.folder / "service", **self.chosen)
         self.sink = Sink()
         self.sink.keep_bodies = True
-        self.feed = Feed(self.service.mllp_port)
+        self.feed = Feed(self.service.mllp_port, behind=self.behind)
         self.psql: Callable[[str, str], str] = self._embedded
 
     async def __aenter__(self) -> Scenario:
@@ -82,9 +82,15 @@ class Scenario:
 
     async def ready(self, seconds: float = PATIENCE) -> None:
         """Wait until the service accepts messages."""
-        async with asyncio.timeout(seconds):
-            while not await asyncio.to_thread(self.service.ready):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(self.service.ready), "the service is ready", seconds=seconds)
+
+    def is_down(self) -> bool:
+        """Whether the service says that it cannot work."""
+        return self.service.get("/actuator/health")[0] == 503
+
+    def behind(self) -> int:
+        """Messages that were acknowledged, and of which the subscriber does not know."""
+        return len(self.feed.accepted) - len(self.sink.times)
 
     @property
     def postgres(self) -> Path:
@@ -100,9 +106,7 @@ class Scenario:
 
     async def settled(self, seconds: float = 3 * PATIENCE) -> None:
         """Wait until every accepted message is DELIVERED and every event acknowledged by the subscriber."""
-        async with asyncio.timeout(seconds):
-            while not (await asyncio.to_thread(self._all_done)):
-                await asyncio.sleep(0.2)
+        await until(lambda: asyncio.to_thread(self._all_done), "all is delivered", seconds=seconds)
 
     def _all_done(self) -> bool:
         open_rows = self.sql("ipf", "SELECT count(*) FROM ingested_messages WHERE status <> 'DELIVERED'")

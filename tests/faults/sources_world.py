@@ -7,26 +7,35 @@ polled; behind the engine a receiver of forwarded messages and a stream of notif
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import itertools
-import json
 import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ipf.ports.messages.sources import FHIR_REST, NATIVE_API
 from tests.faults.feed import Feed, admission
-from tests.flows.athena import SECRET, Practice
-from tests.flows.test_polling import MANIFEST as EHR_MANIFEST
-from tests.flows.test_polling import PATIENTS, entry, patient, result
-from tests.flows.test_rest_polling import MANIFEST as PRACTICE_MANIFEST
-from tests.flows.test_rest_polling import MAP
+from tests.flows.athena import Practice
+from tests.flows.polled import CREDENTIALS, PATIENTS, entry, patient, profiles, result
 from tests.service_process import ServiceProcess
-from tests.vendor_profiles.samples import tar
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 KIND = {"Content-Type": "application/hl7-v2"}
 IN_A_FILE = 10
 PRACTICE_PATIENTS = 12
+BACKLOG = 40
+AHEAD = 8  # changes of the practice
+FOR_EVER = float("inf")
+"""Feeds never give up; what waits for them does."""
+_STORED = (
+    "SELECT source_protocol, count(*), count(*) FILTER (WHERE status NOT IN ('DELIVERED', 'DEAD_LETTER'))"
+    " FROM ingested_messages GROUP BY 1"
+)
 
 
 def text(control_id: str, person: str, phone: str) -> bytes:
@@ -34,11 +43,32 @@ def text(control_id: str, person: str, phone: str) -> bytes:
     return admission(control_id, person, phone).strip(b"\x0b\x1c\r") + b"\r"
 
 
+@dataclass
+class Stored:
+    """What the engine has stored: messages by protocol, and how many are not at their end.  `sql` asks its database."""
+
+    sql: Callable[[str], list[list[str]]]
+    rows: Counter[str] = field(default_factory=Counter)
+    open: int = 0
+
+    async def look(self) -> bool:
+        """Ask, unless its database is down; False, so that it is asked again."""
+        with contextlib.suppress(RuntimeError):
+            found = await asyncio.to_thread(self.sql, _STORED)
+            self.rows = Counter({protocol: int(count) for protocol, count, _ in found})
+            self.open = sum(int(waiting) for _, _, waiting in found)
+        return False
+
+    def keeps_up(self) -> bool:
+        """Whether the engine converts what it takes."""
+        return self.open < BACKLOG
+
+
 class HttpFeed:
     """Posts one message after another until each is acknowledged; `accepted`: their MSH-10."""
 
-    def __init__(self, port: int, pause: float) -> None:
-        self.port, self.pause = port, pause
+    def __init__(self, port: int, stored: Stored) -> None:
+        self.port, self._stored = port, stored
         self.accepted: list[str] = []
         self.stopping = False
 
@@ -48,10 +78,10 @@ class HttpFeed:
             if self.stopping:
                 return
             id = f"H{number}"
-            while not await asyncio.to_thread(self._posted, text(id, f"HP{number % 9}", f"+48{number}")):
-                await asyncio.sleep(0.2)
+            body = text(id, f"HP{number % 9}", f"+48{number}")
+            await until(partial(asyncio.to_thread, self._posted, body), id, seconds=FOR_EVER)
             self.accepted.append(id)
-            await asyncio.sleep(self.pause)
+            await until(lambda: self.stopping or self._stored.keeps_up(), seconds=FOR_EVER)
 
     def _posted(self, body: bytes) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -66,10 +96,10 @@ class HttpFeed:
 
 
 class FileFeed:
-    """Writes a file of messages now and then, every second one as a batch; `written`: their MSH-10."""
+    """Writes a file of messages when the one before is taken, every second one as a batch; `written`: their MSH-10."""
 
-    def __init__(self, folder: Path, pause: float) -> None:
-        self.folder, self.pause = folder, pause
+    def __init__(self, folder: Path, stored: Stored) -> None:
+        self.folder, self._stored = folder, stored
         self.files = 0
         self.written: list[str] = []
         self.stopping = False
@@ -86,7 +116,10 @@ class FileFeed:
             hidden.rename(self.folder / f"{self.files}.hl7")
             self.files += 1
             self.written += ids
-            await asyncio.sleep(self.pause)
+            await until(lambda: self.stopping or self._is_taken(), seconds=FOR_EVER)
+
+    def _is_taken(self) -> bool:
+        return self.done() == self.files and self._stored.keeps_up()
 
     def done(self) -> int:
         """Files that were taken whole."""
@@ -94,10 +127,13 @@ class FileFeed:
 
 
 class EhrFeed:
-    """Changes patients and results of a second instance; a change that is not acknowledged is made again."""
+    """Changes patients and results of a second instance; a change that is not acknowledged is made again.
 
-    def __init__(self, service: ServiceProcess, pause: float) -> None:
-        self.service, self.pause = service, pause
+    The next change is made when something was polled.
+    """
+
+    def __init__(self, service: ServiceProcess, stored: Stored) -> None:
+        self.service, self._stored = service, stored
         self.chance = random.Random(11)
         self.changes = 0
         self.stopping = False
@@ -106,12 +142,14 @@ class EhrFeed:
         """Change until it is stopped."""
         while not self.stopping:
             number, value = self.chance.randrange(PATIENTS), self.changes + 1
-            while not await asyncio.to_thread(
-                self._changed, [entry(patient(number, value)), entry(result(number, value))]
-            ):
-                await asyncio.sleep(0.2)
+            entries = [entry(patient(number, value)), entry(result(number, value))]
+            polled = self._stored.rows[FHIR_REST]
+            await until(partial(asyncio.to_thread, self._changed, entries), f"change {value}", seconds=FOR_EVER)
             self.changes = value
-            await asyncio.sleep(self.pause)
+            await until(partial(self._is_polled, polled), seconds=FOR_EVER)
+
+    def _is_polled(self, before: int) -> bool:
+        return self.stopping or self._stored.rows[FHIR_REST] > before
 
     def _changed(self, entries: list[Any]) -> bool:
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries}
@@ -131,10 +169,10 @@ class EhrFeed:
 
 
 class PracticeFeed:
-    """Changes patients of the vendor's API; `made`: number and version of each change."""
+    """Changes patients of the vendor's API; `made`: number and version of each change.  A few wait to be polled."""
 
-    def __init__(self, practice: Practice, pause: float) -> None:
-        self.practice, self.pause = practice, pause
+    def __init__(self, practice: Practice, stored: Stored) -> None:
+        self.practice, self._stored = practice, stored
         self.stopping = False
 
     async def run(self) -> None:
@@ -143,7 +181,10 @@ class PracticeFeed:
             if self.stopping:
                 return
             self.practice.change(number % PRACTICE_PATIENTS)
-            await asyncio.sleep(self.pause)
+            await until(lambda: self.stopping or self._is_polled(), seconds=FOR_EVER)
+
+    def _is_polled(self) -> bool:
+        return len(self.made) - self._stored.rows[NATIVE_API] < AHEAD
 
     @property
     def made(self) -> set[str]:
@@ -151,21 +192,5 @@ class PracticeFeed:
         return {f"{number}/{version}" for number, last in self.practice.versions.items()
                 for version in range(1, last + 1)}  # fmt: skip
 
-
-def profiles(folder: Path, ehr_url: str, practice_port: int) -> None:
-    """The archives of both polled sources."""
-    folder.mkdir()
-    (folder / "ehr.tar.gz").write_bytes(tar({"manifest.yaml": EHR_MANIFEST.format(base=ehr_url), "README.md": "x"}))
-    archive = {
-        "manifest.yaml": PRACTICE_MANIFEST.format(port=practice_port),
-        "README.md": "x",
-        "maps/patient.fml": MAP,
-        "tests/patient/input.json": '{"patientid": "1"}',
-        "tests/patient/expected.json": json.dumps({"resourceType": "Patient", "identifier": [{"value": "1"}]}),
-    }
-    (folder / "practice.tar.gz").write_bytes(tar(archive))
-
-
-CREDENTIALS = {"EHR_TOKEN": "t", "PRACTICE_CLIENT": "me", "PRACTICE_SECRET": SECRET}
 
 __all__ = ["CREDENTIALS", "EhrFeed", "Feed", "FileFeed", "HttpFeed", "PracticeFeed", "profiles"]

@@ -17,9 +17,9 @@ from twisted.trial.unittest import TestCase
 from tests.brokers.kafka_server import MISSING, KafkaServer, installed
 from tests.brokers.nats_server import NatsServer
 from tests.brokers.rabbitmq_server import RabbitServer
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario, scratch
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "brokers"
 
@@ -39,10 +39,11 @@ async def subscribe(scenario: Scenario, endpoint: str) -> None:
     }  # fmt: skip
     status, created = await asyncio.to_thread(scenario.service.request, "POST", "/fhir/Subscription", made)
     assert status == 201, created
-    async with asyncio.timeout(PATIENCE):
-        path = f"/fhir/Subscription/{created['id']}"
-        while (await asyncio.to_thread(scenario.service.get, path))[1]["status"] != "active":
-            await asyncio.sleep(0.05)
+
+    def is_active() -> bool:
+        return bool(scenario.service.get(f"/fhir/Subscription/{created['id']}")[1]["status"] == "active")
+
+    await until(lambda: asyncio.to_thread(is_active), "the subscription is active")
 
 
 async def write(scenario: Scenario) -> None:
@@ -65,9 +66,11 @@ async def write(scenario: Scenario) -> None:
 async def kill_while_sending(scenario: Scenario, disturb: Action, count: Callable[[], Awaitable[int]]) -> None:
     """Kill the service several times while it sends; `disturb` the broker in between.  `count`: its messages."""
     for kill, threshold in enumerate(KILLED_AT):
-        async with asyncio.timeout(PATIENCE):
-            while await count() < threshold:
-                await asyncio.sleep(0.01)
+
+        async def is_reached(wanted: int = threshold) -> bool:
+            return await count() >= wanted
+
+        await until(is_reached, f"{threshold} messages at the broker")
         scenario.service.kill()
         if kill == 1:
             await disturb()
@@ -87,8 +90,10 @@ def expected(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 class NatsKillTests(TestCase):
+    timeout = LIMIT
+
     def test_kills(self) -> None:
-        run(self._kills(), seconds=1200)
+        run(self._kills())
 
     async def _kills(self) -> None:
         folder = scratch()
@@ -118,8 +123,10 @@ class NatsKillTests(TestCase):
 
 
 class AmqpKillTests(TestCase):
+    timeout = LIMIT
+
     def test_kills(self) -> None:
-        run(self._kills(), seconds=1200)
+        run(self._kills())
 
     async def _kills(self) -> None:
         folder = scratch()
@@ -147,11 +154,12 @@ class AmqpKillTests(TestCase):
 
 
 class KafkaKillTests(TestCase):
+    timeout = LIMIT
     if installed() is None:
         skip = MISSING
 
     def test_kills(self) -> None:
-        run(self._kills(), seconds=1200)
+        run(self._kills())
 
     async def _kills(self) -> None:
         folder = scratch()

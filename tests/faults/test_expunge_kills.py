@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from twisted.internet.threads import deferToThread
@@ -14,7 +13,7 @@ from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.rest.operations.test_expunge import DELETED, PREVIOUS, parameters
 from tests.rest.world import World, patient
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "kills"
 
@@ -62,10 +61,11 @@ class ExpungeKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen a
 
     async def _wait_for_the_server(self) -> None:
         """Until PostgreSQL has noticed that the killed call is gone: its locks are free then."""
-        end = time.monotonic() + PATIENCE
-        while await self.database.many(_OPEN) != [(1,)]:  # this statement
-            self.assertLess(time.monotonic(), end)
-            await postgres.pause(0.02)
+
+        async def is_alone() -> bool:
+            return bool(await self.database.many(_OPEN) == [(1,)])  # this statement
+
+        await until(is_alone, "PostgreSQL has noticed the kill")
 
 
 def _child(url: str, statement: str) -> subprocess.Popen[str]:

@@ -4,11 +4,10 @@ Each sequence of `SEQUENCES` runs twice: with the primary first and with the pri
 (`IPF_FHIR_DB_URL` names them the other way round).  `p` is the server that is primary when a round begins, `s` its
 standby.  A round ends when both replicate again.
 
-Measured: the seconds from the moment a server can write to the next `AA`.  The clock starts when all faults of the
-round are in effect (an old primary that is still writable is a split brain, which the service cannot see), a fresh
-connection of the test itself has committed a row (`writable.py`), and, if the primary hangs, the service has noticed
-(first `AE`).  The bound is one second and ten times the longest wait of such a connection meanwhile: whatever delays
-the service on a busy machine delays these connections too, so a slow machine moves the bound.
+Measured: how often another client, which opens a fresh connection each time (`writable.py`), commits a row before the
+service's next `AA`.  The count starts when all faults of the round are in effect (an old primary that is still writable
+is a split brain, which the service cannot see), a server can write, and, if the primary hangs, the service has noticed
+(first `AE`).  What delays the service on a busy machine delays that client too, so the count does not depend on time.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from typing import NamedTuple
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.faults.writable import TABLE, Writable
 from tests.replication import Pair, Server, why_not
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "failover"
 
@@ -52,38 +51,39 @@ OUTAGES = (
 """The primary stays the primary.  These never promote the standby: it is away, so it may miss what is acknowledged."""
 SEQUENCES = FAILOVERS + OUTAGES
 _MENDS = ("promote", "start", "resume", "read-write")
-DETECTION_SECONDS = 30.0
-"""Three seconds and a part of one (`ipf/store/postgres/probe.py`), up to ten times that on a busy machine.  Much less
-than what else would end the wait of a sender, `INBOX_SECONDS`."""
-INBOX_SECONDS = "120"
+COMMITS = 60
+"""Another client commits less often before the service's `AA`: two seconds on a quiet machine."""
+INBOX_SECONDS = "3600"
+"""Senders of a primary that hangs wait so long for an answer, unless the service notices that it hangs."""
 
 
 class Round(NamedTuple):
-    """What one round measured, in seconds.  `behind`: from the start of the clock to `AA`; `limit`: its bound."""
+    """What one round measured, in seconds.  `commits`: of another client, from the start of the count to `AA`."""
 
     steps: tuple[str, ...]
     primary_first: bool
     writable: float
     detected: float | None
     behind: float
-    limit: float
+    commits: int
 
     def __str__(self) -> str:
         order = "first " if self.primary_first else "second"
         found = f"{self.detected:.2f}" if self.detected is not None else "-"
         return (
             f"{', '.join(self.steps):40} primary {order}  writable after {self.writable:5.2f} s  hang seen {found:>5} s"
-            f"  AA {self.behind:5.2f} s later (limit {self.limit:.2f})"
+            f"  AA {self.behind:5.2f} s later, after {self.commits} commits"
         )
 
 
 class FailoverTests(TestCase):
+    timeout = 3 * LIMIT  # 26 rounds
     if why_not():
         skip = why_not()
 
     def test_rounds(self) -> None:
         """All sequences in both host orders under load; then each promise holds, and nothing is stuck."""
-        run(self._rounds())
+        run(self._rounds(), seconds=3 * LIMIT)
 
     async def _rounds(self) -> None:
         async with _Servers() as pair, _scenario(pair) as scenario:
@@ -100,9 +100,7 @@ class FailoverTests(TestCase):
             await scenario.settled()
             self.assertEqual(scenario.broken_promises(), [], report)
             self.assertEqual({(one.steps, one.primary_first) for one in measured}, set(_all_rounds()))
-            late = [str(one) for one in measured if one.behind > one.limit]
-            blind = [str(one) for one in measured if one.detected is not None and one.detected > DETECTION_SECONDS]
-            self.assertEqual(late + blind, [], report)
+            self.assertEqual([str(one) for one in measured if one.commits >= COMMITS], [], report)
             self.assertIsNone(scenario.service.ended())
 
     def test_no_server_can_write(self) -> None:
@@ -140,9 +138,8 @@ class FailoverTests(TestCase):
         scenario = _scenario(pair)
         scenario.service.start()
         try:
-            async with asyncio.timeout(PATIENCE):
-                while (status := scenario.service.ended()) is None:
-                    await asyncio.sleep(0.05)
+            await until(lambda: scenario.service.ended() is not None, "the service ends")
+            status = scenario.service.ended()
             text = scenario.service.log_tail()
             self.assertEqual(status, 1, text)
             for server in pair.servers:
@@ -151,15 +148,14 @@ class FailoverTests(TestCase):
             await scenario.__aexit__()
 
     async def _goes_on(self, scenario: Scenario, reads: Server) -> None:
-        feed, service = scenario.feed, scenario.service
+        feed = scenario.feed
         feed.start()
         await feed.until(50)
         await asyncio.to_thread(reads.read_only, True)
-        async with asyncio.timeout(PATIENCE):
-            while feed.codes["AE"] < 50 or (await asyncio.to_thread(service.get, "/actuator/health"))[0] != 503:
-                await asyncio.sleep(0.05)
+        await feed.refused(50)
+        await until(lambda: asyncio.to_thread(scenario.is_down), "the health is DOWN")
         await asyncio.to_thread(reads.read_only, False)
-        await feed.until(len(feed.accepted) + 50)
+        await feed.more(50)
         await feed.stop()
 
     async def _stops(self, scenario: Scenario, when: str) -> None:
@@ -198,7 +194,11 @@ class _Failure:
 
     async def round(self, steps: tuple[str, ...]) -> Round:
         """Carry out the steps, wait for `AA`, and mend the pair."""
-        await self._feed.until(len(self._feed.accepted) + 20)
+        await self._feed.more(20)
+        with self._feed.unpaced():
+            return await self._round(steps)
+
+    async def _round(self, steps: tuple[str, ...]) -> Round:
         chance = random.Random(repr(steps))
         began = in_effect = time.monotonic()
         for step in steps:
@@ -209,10 +209,10 @@ class _Failure:
                 self._hung = time.monotonic()
                 if step != steps[-1]:
                     await self._answer("AE", self._hung)
-            await asyncio.sleep(chance.uniform(0.05, 0.3))
+            await self._tried(self._clock.tries + chance.randint(1, 15))
         try:
             measured = await self._measure(steps, began, in_effect)
-        except TimeoutError as late:
+        except AssertionError as late:
             since = Counter(one.code for one in self._feed.answers if one.began >= in_effect)
             can_write = self._clock.since(in_effect) is not None
             text = f"{steps}, {self._p.name} was primary: a server can write: {can_write}; answers since: {since}"
@@ -222,28 +222,32 @@ class _Failure:
         return measured
 
     async def _measure(self, steps: tuple[str, ...], began: float, in_effect: float) -> Round:
-        async with asyncio.timeout(PATIENCE):
-            while (writable := self._clock.since(in_effect)) is None:
-                await asyncio.sleep(0.01)
+        writable = await until(lambda: self._clock.since(in_effect), "a server can write")
         accepted = await self._answer("AA", in_effect)
         hung = self._hung or accepted
         answers = self._feed.answers[self._first :]
         refused = [one.ended for one in answers if hung <= one.ended <= accepted and one.code != "AA"]
         detected = refused[0] if refused else None
         start = max(writable, detected or 0.0)
-        limit = 1.0 + 10 * self._clock.slowest(start, max(start, accepted))
         seen = None if detected is None or self._hung is None else detected - self._hung
         first = self._p is self._pair.servers[0]
-        return Round(steps, first, writable - began, seen, max(0.0, accepted - start), limit)
+        return Round(
+            steps, first, writable - began, seen, max(0.0, accepted - start), self._clock.commits(start, accepted)
+        )
 
     async def _answer(self, code: str, since: float) -> float:
         """When the first message that was sent after `since` (an `AE`: answered) had this answer."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                for one in self._feed.answers[self._first :]:
-                    if one.code == code and since <= (one.began if code == "AA" else one.ended):
-                        return one.ended
-                await asyncio.sleep(0.01)
+
+        def found() -> float | None:
+            for one in self._feed.answers[self._first :]:
+                if one.code == code and since <= (one.began if code == "AA" else one.ended):
+                    return one.ended
+            return None
+
+        return await until(found, code)
+
+    async def _tried(self, count: int) -> None:
+        await until(lambda: self._clock.tries >= count, "another client tries the servers")
 
     def _step(self, step: str) -> None:
         action, _, which = step.partition(" ")
@@ -302,5 +306,4 @@ def _scenario(pair: Pair) -> Scenario:
     urls = {"IPF_DB_URL": pair.url("ipf"), "IPF_FHIR_DB_URL": pair.url("fhir", first=1)}
     scenario = Scenario(IPF_INBOX_TIMEOUT_SECONDS=INBOX_SECONDS, **urls)
     scenario.psql = lambda query, database: pair.primary.sql(query, database)
-    scenario.feed.pause = 0.3  # more than one busy machine converts is a backlog at the end
     return scenario

@@ -7,7 +7,7 @@ import random
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario, many_files
 from tests.service_process import memory_mib
@@ -19,6 +19,8 @@ MIB = 1024 * 1024
 
 
 class GarbageTests(TestCase):
+    timeout = LIMIT
+
     def test_garbage(self) -> None:
         """Random bytes, a frame without end, bytes without a frame, 2,000 silent connections."""
         many_files()

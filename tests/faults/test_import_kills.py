@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from twisted.internet.threads import deferToThread
@@ -15,7 +14,7 @@ from ipf.store.terminology.loading import TABLES, connected
 from ipf.store.terminology.systems import PostgresCodeSystems
 from tests import postgres
 from tests.contracts.terminology import clinical
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "kills"
 
@@ -47,10 +46,7 @@ class ImportKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at
             await reader.many(f"SELECT count(*) FROM code_system_ancestors_{system.id}")
             child = _child(self.database.url, "")
             await deferToThread(_read, child, "connected")
-            end = time.monotonic() + PATIENCE
-            while await self.database.many(_WAITERS) == [(0,)]:
-                self.assertLess(time.monotonic(), end)
-                await postgres.pause(0.02)
+            await until(self._waits, "the import waits for the reader")
             child.kill()
             await deferToThread(child.communicate)
         await self._check_earlier()
@@ -58,10 +54,10 @@ class ImportKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at
         self.assertEqual(await self.database.many(_TABLES), [(len(TABLES),)])
 
     async def _load(self) -> None:
-        end = time.monotonic() + PATIENCE
-        while not await deferToThread(_load, self.database.url):
-            self.assertLess(time.monotonic(), end)
-            await postgres.pause(0.05)
+        await until(lambda: deferToThread(_load, self.database.url), "the import is repeated")
+
+    async def _waits(self) -> bool:
+        return bool(await self.database.many(_WAITERS) != [(0,)])
 
     async def _check_earlier(self) -> None:
         systems = PostgresCodeSystems(self.database)

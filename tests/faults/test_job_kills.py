@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import http.client
 import json
-import random
 import shutil
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,24 +14,27 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "kills"
 
 LINES = 2000
 BUNDLES = 20
-KILLS = 3
+KILLED_AT = (1, 1500, 3000)
+"""Patients that are there when the service is killed."""
 
 
 class JobKillTests(TestCase):
+    timeout = LIMIT
+
     def test_bundles_and_an_import(self) -> None:
-        run(self._kills(), seconds=600)
+        run(self._kills())
 
     async def _kills(self) -> None:
-        folder, chance = scratch(), random.Random(7)
+        folder = scratch()
         files = ThreadingHTTPServer(("127.0.0.1", 0), _Patients)
         Thread(target=files.serve_forever, daemon=True).start()
         service = ServiceProcess(folder / "service", IPF_IMPORT_ALLOW="127.0.0.1",
@@ -44,8 +46,8 @@ class JobKillTests(TestCase):
             inputs = [{"type": "Patient", "url": f"{url}{end}"} for end in (".ndjson", ".ndjson.gz")]
             status = [self._begin(service, "/fhir/$import", {"input": inputs})]
             status += [self._begin(service, "/fhir", _bundle(number)) for number in range(BUNDLES)]
-            for _ in range(KILLS):
-                await asyncio.sleep(chance.uniform(0.2, 1.0))
+            for wanted in KILLED_AT:
+                await until(partial(asyncio.to_thread, _has, service, wanted), f"{wanted} patients")
                 service.kill()
                 service.start()
                 await asyncio.to_thread(service.wait_ready)
@@ -64,13 +66,14 @@ class JobKillTests(TestCase):
         return str(headers["Content-Location"].partition(f":{service.http_port}")[2])
 
     async def _end(self, service: ServiceProcess, path: str) -> Any:
-        async with asyncio.timeout(3 * PATIENCE):
-            while True:
-                status, body = await asyncio.to_thread(partial(service.get, path))
-                if status == 200:
-                    return body
-                self.assertEqual(status, 202, body)
-                await asyncio.sleep(0.1)
+
+        def answer() -> tuple[int, Any] | None:
+            found: tuple[int, Any] = service.get(path)
+            return found if found[0] != 202 else None
+
+        status, body = await until(lambda: asyncio.to_thread(answer), path, seconds=3 * PATIENCE)
+        self.assertEqual(status, 200, body)
+        return body
 
     def _check(self, service: ServiceProcess, answers: list[Any]) -> None:
         imported, *bundles = answers
@@ -87,6 +90,11 @@ class JobKillTests(TestCase):
         for kind in ("plain", "packed"):
             last = service.get(f"/fhir/Patient/{kind}{LINES - 1}/_history")[1]
             self.assertEqual(last["total"], 1)
+
+
+def _has(service: ServiceProcess, count: int) -> bool:
+    """Whether it has so many patients."""
+    return bool(service.get("/fhir/Patient?_summary=count")[1]["total"] >= count)
 
 
 def _post(service: ServiceProcess, path: str, body: Any) -> tuple[int, Any]:

@@ -10,16 +10,17 @@ import shutil
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.replication import Server, as_postgres, scratch_folder, why_not
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "failover"
 
 
 class PointInTimeTests(TestCase):
+    timeout = LIMIT
     skip = why_not() or None
 
     def setUp(self) -> None:
@@ -76,9 +77,8 @@ class PointInTimeTests(TestCase):
             recovery_target_action="'promote'", archive_mode="off",
         )  # fmt: skip
         self.restored.start()
-        async with asyncio.timeout(PATIENCE):
-            while self.restored.sql("SELECT pg_is_in_recovery()").strip() != "f":
-                await asyncio.sleep(0.1)
+        recovering = "SELECT pg_is_in_recovery()"
+        await until(lambda: self.restored.sql(recovering).strip() == "f", "the server is promoted")
 
     def urls(self, server: Server) -> dict[str, str]:
         """The settings of a service on it."""

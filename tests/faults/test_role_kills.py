@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.roles import RoleProcesses, two_databases
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "kills"
 
@@ -26,30 +24,33 @@ STALE_SECONDS = "20"
 
 
 class RoleKillTests(TestCase):
+    timeout = LIMIT
+
     async def test_each_process_in_turn(self) -> None:
         run(self._each(await two_databases()))
 
     async def _each(self, databases: tuple[str, str]) -> None:
         async with RoleProcesses(databases, WANTED, IPF_WORKER_TRANSFORMING_STALE_SECONDS=STALE_SECONDS) as roles:
-            roles.feed.senders, roles.feed.pause = 4, 0.2  # less than a busy machine converts
+            roles.feed.senders = 4
             roles.feed.start()
             for name, one in roles.processes.items():
-                await roles.feed.until(len(roles.feed.accepted) + BETWEEN)
+                await roles.feed.more(BETWEEN)
                 one.kill()
                 if name != "receive":  # the others go on meanwhile
-                    await roles.feed.until(len(roles.feed.accepted) + BETWEEN)
+                    with roles.feed.unpaced():
+                        await roles.feed.more(BETWEEN)
                 if name.startswith("convert"):
                     await self._converts(roles)
                 one.start()
                 await roles.answers(name)
-            await roles.feed.until(len(roles.feed.accepted) + BETWEEN)
+            await roles.feed.more(BETWEEN)
             await roles.feed.stop()
             await roles.settled()
             self.assertEqual(roles.broken_promises(), [])
 
     async def _converts(self, roles: RoleProcesses) -> None:
         """The other converting process goes on."""
-        (before,) = roles.sql("ipf", "SELECT count(*) FROM ingested_messages WHERE status = 'DELIVERED'")
-        async with asyncio.timeout(PATIENCE):
-            while roles.sql("ipf", "SELECT count(*) FROM ingested_messages WHERE status = 'DELIVERED'") == [before]:
-                await asyncio.sleep(0.1)
+        query = "SELECT count(*) FROM ingested_messages WHERE status = 'DELIVERED'"
+        before = roles.sql("ipf", query)
+        with roles.feed.unpaced():
+            await until(lambda: roles.sql("ipf", query) != before, "a message is converted")

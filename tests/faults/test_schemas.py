@@ -13,7 +13,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.replication import Server, program, scratch_folder, why_not
 
@@ -25,6 +25,8 @@ DATABASE = "hospitals"
 
 
 class SchemasTests(TestCase):
+    timeout = LIMIT
+
     def setUp(self) -> None:
         if reason := why_not():
             self.skipTest(reason)
@@ -57,7 +59,7 @@ class SchemasTests(TestCase):
                 scenario.service.start()
             for scenario in scenarios:
                 await scenario.ready()
-                await scenario.feed.until(len(scenario.feed.accepted) + 40)
+                await scenario.feed.more(40)
                 await scenario.feed.stop()
                 await scenario.settled()
                 self.assertEqual(scenario.broken_promises(), [])

@@ -2,17 +2,21 @@
 
 Each fault in turn: kill -9 of the engine, its PostgreSQL stopped for a while, its PostgreSQL killed, kill -9 of the
 polled FHIR server, kill -9 of the broker, a restart of the engine; the vendor's API and the receiver of forwarded
-messages fail all the time.  60 seconds in CI, 15 elsewhere; `IPF_SOURCES_SECONDS=3600` is an hour.
+messages fail all the time.  Between two faults, every source hands in something.  `IPF_SOURCES_ROUNDS` (default 1) says
+how often each fault happens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from twisted.logger import Logger
 from twisted.trial.unittest import TestCase
@@ -21,19 +25,20 @@ from ipf.ports.messages.sources import FHIR_REST, MLLP, NATIVE_API, OTHER, PROTO
 from tests.brokers.nats_server import NatsServer
 from tests.event_loop import LIMIT, run
 from tests.faults.scenario import PATIENT, scratch
-from tests.faults.sources_world import CREDENTIALS, EhrFeed, Feed, FileFeed, HttpFeed, PracticeFeed, profiles
+from tests.faults.sources_world import CREDENTIALS, EhrFeed, Feed, FileFeed, HttpFeed, PracticeFeed, Stored, profiles
 from tests.faults.test_database_outage import pg_ctl
 from tests.flows.athena import Practice
-from tests.flows.test_forwarding import Receiver
+from tests.flows.far_ends import Receiver
 from tests.service_process import ServiceProcess
 from tests.traffic.psql import psql
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 GROUP = "brokers"
 
 log = Logger()
 
-SECONDS = float(os.environ.get("IPF_SOURCES_SECONDS") or (60 if os.environ.get("CI") == "true" else 15))
+ROUNDS = int(os.environ.get("IPF_SOURCES_ROUNDS", "1"))
+SECONDS = LIMIT * (1 + ROUNDS)
 FORWARD = """
 [[destination]]
 name = "copy"
@@ -66,12 +71,14 @@ class World:
             IPF_FORWARD_FILE=str(folder / "forward.toml"), IPF_PROFILE_DIR=str(folder / "profiles"),
             IPF_BROKERS=f"nats://127.0.0.1:{self.nats.port}/fhir.*",
         )  # fmt: skip
-        self.mllp = Feed(self.engine.mllp_port, senders=2, pause=0.5)
-        self.web = HttpFeed(http_port, 0.4)
-        self.files = FileFeed(lab, 3.0)
-        self.changes = EhrFeed(self.ehr, 0.7)
-        self.visits = PracticeFeed(self.practice, 0.9)
+        self.stored = Stored(self.sql)
+        self.mllp = Feed(self.engine.mllp_port, senders=2, behind=lambda: self.stored.open)
+        self.web = HttpFeed(http_port, self.stored)
+        self.files = FileFeed(lab, self.stored)
+        self.changes = EhrFeed(self.ehr, self.stored)
+        self.visits = PracticeFeed(self.practice, self.stored)
         self.tasks: list[asyncio.Task[None]] = []
+        self.looking: asyncio.Future[Any] = asyncio.Future()
 
     async def start(self) -> None:
         """Start everything, and subscribe to patients."""
@@ -87,13 +94,26 @@ class World:
         status, answer = await asyncio.to_thread(self.engine.request, "POST", "/fhir/Subscription", made)
         assert status == 201, answer
         self.mllp.start()
+        self.looking = asyncio.create_task(until(self.stored.look, seconds=float("inf")))
         self.tasks = [asyncio.create_task(one.run()) for one in (self.web, self.files, self.changes, self.visits)]
 
     async def ready(self, service: ServiceProcess) -> None:
         """Wait until a service accepts messages."""
-        async with asyncio.timeout(PATIENCE):
-            while not await asyncio.to_thread(service.ready):
-                await asyncio.sleep(0.1)
+        await until(lambda: asyncio.to_thread(service.ready), "it is ready")
+
+    def counts(self) -> tuple[int, ...]:
+        """What each source has handed in, and the engine has taken."""
+        rows = self.stored.rows
+        polled = rows[FHIR_REST], rows[NATIVE_API]
+        return len(self.mllp.accepted), len(self.web.accepted), self.files.done(), *polled
+
+    async def progress(self) -> None:
+        """Wait until every source has handed in something more."""
+        before = self.counts()
+        try:
+            await until(lambda: all(now > was for now, was in zip(self.counts(), before, strict=True)))
+        except AssertionError as late:
+            raise AssertionError(f"no progress: {before}, then {self.counts()}; {self.stored}") from late
 
     async def quiet(self) -> None:
         """The feeds end, and so do the faults of the others."""
@@ -103,11 +123,13 @@ class World:
         await self.mllp.stop()
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self.tasks)
+        self.looking.cancel()
 
     def stop(self) -> None:
         """End everything."""
         for task in self.tasks:
             task.cancel()
+        self.looking.cancel()
         self.mllp.abandon()
         self.receiver.stop()
         self.practice.stop()
@@ -137,16 +159,23 @@ class World:
         await self.ready(self.engine)
 
     async def stop_postgresql(self) -> None:
-        """For three seconds."""
+        """Until senders are refused."""
         await asyncio.to_thread(pg_ctl, self.postgres, "stop", "-m", "fast", "-w")
-        await asyncio.sleep(3)
+        await self.mllp.refused()
         await asyncio.to_thread(pg_ctl, self.postgres, "start", "-w", "-l", str(self.postgres / "restart.log"))
 
     async def kill_postgresql(self) -> None:
         """kill -9; the service starts its own again."""
-        os.kill(int((self.postgres / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-        await asyncio.sleep(3)
+        killed = self._postmaster()
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: self._postmaster() != killed, "PostgreSQL is started again")
         await self.ready(self.engine)
+
+    def _postmaster(self) -> int:
+        """Its process id; 0 while there is none."""
+        with contextlib.suppress(OSError, IndexError):
+            return int((self.postgres / "postmaster.pid").read_text().split()[0])
+        return 0
 
     async def kill_the_ehr(self) -> None:
         """kill -9 of the polled FHIR server."""
@@ -155,15 +184,22 @@ class World:
         await self.ready(self.ehr)
 
     async def kill_the_broker(self) -> None:
-        """kill -9, away for two seconds."""
+        """kill -9, away until an event could not be delivered."""
         self.nats.kill()
-        await asyncio.sleep(2)
+        failed = "SELECT count(*) FROM subscription_states WHERE attempt_count > 0"
+
+        def is_noticed() -> bool:
+            return self.sql(failed, "fhir") != [["0"]]
+
+        await until(lambda: asyncio.to_thread(is_noticed), "an event is not delivered")
         await self.nats.start()
 
 
 class SourcesTests(TestCase):
+    timeout = SECONDS
+
     def test_every_source_at_once(self) -> None:
-        run(self._all(), seconds=SECONDS + 2 * LIMIT)
+        run(self._all(), seconds=SECONDS)
 
     async def _all(self) -> None:
         self.world = world = World(scratch())
@@ -183,26 +219,28 @@ class SourcesTests(TestCase):
             world.kill_the_engine, world.kill_the_ehr, world.stop_postgresql, world.kill_the_broker,
             world.kill_postgresql, world.restart_the_engine,
         )  # fmt: skip
-        end = asyncio.get_running_loop().time() + SECONDS
-        pause = min(SECONDS / len(faults), 60.0)
-        for number in range(10**6):
-            await asyncio.sleep(pause / 2)
-            await faults[number % len(faults)]()
-            await asyncio.sleep(pause / 2)
-            if asyncio.get_running_loop().time() >= end and number >= len(faults) - 1:
-                log.info("{count} faults", count=number + 1)
-                return
+        for fault in faults * ROUNDS:
+            await world.progress()
+            await fault()
+        await world.progress()
+        log.info("{count} faults", count=len(faults) * ROUNDS)
 
     async def _settled(self) -> None:
         """Wait until everything that was handed in is at its end."""
-        async with asyncio.timeout(3 * PATIENCE):
-            while left := await asyncio.to_thread(self._open):
-                log.info("open: {left}", left=left)
-                await asyncio.sleep(1)
-                for name in ("practice/api/test-changed-patients", "ehr/all/patients", "ehr/all/results"):
-                    await asyncio.to_thread(self.world.engine.request, "POST", "/admin/sources/poll", {"name": name})
-                for name in ("copy", "outpatients"):
-                    await asyncio.to_thread(self.world.engine.request, "POST", f"/admin/destinations/{name}/resume")
+        try:
+            await until(lambda: asyncio.to_thread(self._is_settled), seconds=3 * PATIENCE)
+        except AssertionError as late:
+            raise AssertionError(f"open: {self._open()}") from late
+
+    def _is_settled(self) -> bool:
+        if not self._open():
+            return True
+        post = partial(self.world.engine.request, "POST")
+        for name in ("practice/api/test-changed-patients", "ehr/all/patients", "ehr/all/results"):
+            post("/admin/sources/poll", {"name": name})
+        for name in ("copy", "outpatients"):
+            post(f"/admin/destinations/{name}/resume")
+        return False
 
     def _open(self) -> dict[str, int]:
         world = self.world

@@ -16,14 +16,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.scenario import PATIENT
 from tests.replication import Server, scratch_folder, why_not
 from tests.service_process import ROOT
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, block_until
 
 KEEPALIVED, HAPROXY = ROOT / "etc/keepalived/keepalived.conf", ROOT / "etc/haproxy/haproxy.cfg"
 BRIDGE, NETWORK = "10.0.0.1", "10.0.0.0/24"
@@ -36,15 +34,6 @@ def run(*command: str) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        getattr(time, "sleep")(0.05)  # noqa: B009  # this module blocks on purpose
 
 
 class Host:
@@ -169,7 +158,7 @@ class Network:
         """
         if not self.has_address:
             return self.hosts[number % len(self.hosts)]
-        until(lambda: any(host.has_address() for host in self.hosts), "no host has the virtual address")
+        block_until(lambda: any(host.has_address() for host in self.hosts), "no host has the virtual address")
         return next(host for host in self.hosts if host.has_address())
 
     @property
@@ -186,11 +175,11 @@ class Network:
         self._start_postgres()
         for host in self.hosts:
             host.boot()
-            until(host.is_ready, f"{host.name} is not ready: {self._logs()}")
+            block_until(host.is_ready, f"{host.name} is not ready: {self._logs()}")
         if not self.has_address:
             with (self.folder / "haproxy.log").open("ab") as log:
                 self._haproxy = subprocess.Popen(["haproxy", "-db", "-f", str(HAPROXY)], stdout=log, stderr=log)
-            until(_answers, f"HAProxy does not answer: {self._logs()}")
+            block_until(_answers, f"HAProxy does not answer: {self._logs()}")
 
     def _start_postgres(self) -> None:
         self.postgres.create()

@@ -26,8 +26,12 @@ _PATIENCE = 1.0
 
 @dataclass
 class Writable:
-    """`attempts`: times at which a successful attempt began and ended, of any server, in order of their ends."""
+    """`attempts`: times at which a successful attempt began and ended, of any server, in order of their ends.
 
+    `tries`: all that ended, failed ones included.
+    """
+
+    tries: int = 0
     attempts: list[tuple[float, float]] = field(default_factory=list)
     _ending: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -48,6 +52,10 @@ class Writable:
         """When the first attempt that began after `moment` ended; None when there is none yet."""
         return next((end for began, end in self.attempts if began >= moment), None)
 
+    def commits(self, begin: float, end: float) -> int:
+        """How many attempts succeeded within these times."""
+        return sum(begin < ended <= end for _, ended in self.attempts)
+
     def slowest(self, begin: float, end: float) -> float:
         """The longest attempt and the longest pause between two successes within these times."""
         ends = [begin, *(ended for _, ended in self.attempts if begin <= ended <= end), end]
@@ -61,6 +69,7 @@ class Writable:
             with contextlib.suppress(psycopg2.Error, OSError, ValueError):  # a socket that libpq closed is no file
                 _write(dsn, began + _PATIENCE)
                 self.attempts.append((began, time.monotonic()))
+            self.tries += 1
 
 
 def _write(dsn: str, deadline: float) -> None:
