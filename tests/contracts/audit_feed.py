@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from ipf.ports.audit.feed import AuditFeedStore
 from ipf.ports.audit.records import ADMIN, FHIR, Audit
 from tests.contracts.audit import audit
+from tests.contracts.clock import CLOCK
 
 if TYPE_CHECKING:
     Suite = TestCase
@@ -19,7 +20,7 @@ BOTH = (FHIR, ADMIN)
 
 
 class AuditFeedContract(Suite):
-    """Joined with a case that sets `self.feed`, stores records and lets time pass."""
+    """Joined with a case that sets `self.feed`, on `CLOCK`, and stores records."""
 
     feed: AuditFeedStore
 
@@ -29,10 +30,6 @@ class AuditFeedContract(Suite):
 
     async def take_up(self, limit: int) -> int:
         """Chain so many of them; their number."""
-        raise NotImplementedError
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let leases of so many seconds end."""
         raise NotImplementedError
 
     async def test_records_get_places_in_order(self) -> None:
@@ -59,6 +56,6 @@ class AuditFeedContract(Suite):
         self.assertEqual(await self.feed.hold("one", 0.0), 3)
         self.assertFalse(await self.feed.advance("one", 9))
         self.assertEqual(await self.feed.hold("two", 0.01), 3)
-        await self.pass_time(0.01)
+        CLOCK.advance(0.01)
         self.assertFalse(await self.feed.advance("two", 9))
         self.assertEqual(await self.feed.hold("one", 30.0), 3)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Binding, BindingTokens, Caller
+from tests.contracts.clock import CLOCK
 
 
 class BindingTokensContract(TestCase):
@@ -16,7 +17,7 @@ class BindingTokensContract(TestCase):
 
     async def test_token_binds_its_subscriptions(self) -> None:
         """Repeatedly, until it expires; an unknown token binds nothing."""
-        until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+        until = CLOCK() + timedelta(minutes=5)
         token = await self.tokens.issue("default", ["a", "b"], until)
         other = await self.tokens.issue("default", ["c"], until)
         self.assertNotEqual(token, other)
@@ -27,7 +28,7 @@ class BindingTokensContract(TestCase):
 
     async def test_token_carries_its_caller(self) -> None:
         """With the grants of that caller."""
-        until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+        until = CLOCK() + timedelta(minutes=5)
         ada = Caller(
             "ada", "app", ("system/Subscription.r", "patient/*.rs"), "default", "p1", "Patient/p1", "https://i"
         )
@@ -36,7 +37,7 @@ class BindingTokensContract(TestCase):
 
     async def test_an_expired_token_binds_nothing(self) -> None:
         """Also when another is issued after it."""
-        past = datetime.now(UTC) - timedelta(seconds=1)
+        past = CLOCK() - timedelta(seconds=1)
         token = await self.tokens.issue("default", ["a"], past)
         self.assertIsNone(await self.tokens.redeem(token))
         await self.tokens.issue("default", ["a"], past)

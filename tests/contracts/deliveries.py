@@ -16,28 +16,25 @@ from ipf.ports import (
 )
 from ipf.ports.delivery import Settled
 from tests.contracts.audit import audit
+from tests.contracts.clock import CLOCK
 from tests.contracts.resources import CORRELATION, Writing, change, patient
 
 
 def soon(seconds: float = 60) -> datetime:
     """So many seconds from now."""
-    return datetime.now(UTC) + timedelta(seconds=seconds)
+    return CLOCK() + timedelta(seconds=seconds)
 
 
 def attempt(number: int, succeeded: bool = True) -> Attempt:
     """One try."""
     status, error = (200, None) if succeeded else (500, "no \x1f luck")
-    return Attempt(number, datetime.now(UTC), succeeded, status, 12, error, CORRELATION)
+    return Attempt(number, CLOCK(), succeeded, status, 12, error, CORRELATION)
 
 
 class DeliveryQueueContract(Writing):
-    """Tests for a subclass that sets `self.store` and `self.queue` in `setUp` and defines how time passes."""
+    """Tests for a subclass that sets `self.store` and `self.queue`, on `CLOCK`, in `setUp`."""
 
     queue: DeliveryQueue
-
-    async def pass_time(self, seconds: float) -> None:
-        """What was to be at some time is so many seconds nearer."""
-        raise NotImplementedError
 
     async def fire(self, subscription_rid: int, id: str) -> None:
         """One event of a new Patient."""
@@ -164,7 +161,7 @@ class DeliveryQueueContract(Writing):
         await self.queue.settle(lease, failing)
         await self.fire(rid, "b")
         self.assertEqual(await self.lease(), [])
-        await self.pass_time(601)
+        CLOCK.advance(601)
         (lease,) = await self.lease()
         self.assertEqual(lease.attempt_count, 1)
         self.assertIsNotNone(lease.failing_since)
@@ -178,7 +175,7 @@ class DeliveryQueueContract(Writing):
         rid = await self.subscribe("s1")
         await self.fire(rid, "a")
         (lost,) = await self.lease(600)
-        await self.pass_time(601)
+        CLOCK.advance(601)
         (held,) = await self.lease()
         self.assertIsNone(await self.queue.settle(lost, DeliveryEnd(1, [attempt(1)])))
         self.assertEqual(await self.pending(lost), [])
@@ -250,7 +247,7 @@ class DeliveryQueueContract(Writing):
         (lease,) = await self.queue.heartbeats("w", 5, soon())
         self.assertEqual((lease.subscription_id, lease.last_event_number), ("s1", 0))
         self.assertEqual(await self.queue.heartbeats("w", 5, soon()), [])
-        beat = Attempt(0, datetime.now(UTC), True, 200, 3, None, CORRELATION, "heartbeat")
+        beat = Attempt(0, CLOCK(), True, 200, 3, None, CORRELATION, "heartbeat")
         self.assertTrue(await self.queue.settle(lease, DeliveryEnd(None, [beat])))
         page = await self.queue.history("default", "s1", 10, 0)
         assert page is not None
@@ -267,7 +264,7 @@ class DeliveryQueueContract(Writing):
         (lease,) = await self.lease()
         await self.queue.settle(lease, DeliveryEnd(None, [attempt(1, False)], attempt_count=1))
         (lease,) = await self.lease()
-        both = Attempt(1, datetime.now(UTC), True, 204, 7, None, CORRELATION, to_event_number=2)
+        both = Attempt(1, CLOCK(), True, 204, 7, None, CORRELATION, to_event_number=2)
         await self.queue.settle(lease, DeliveryEnd(2, [both]))
         page = await self.queue.history("default", "s1", 1, 0)
         assert page is not None
@@ -290,7 +287,7 @@ class DeliveryQueueContract(Writing):
     async def test_attempts_without_a_lease(self) -> None:
         """A handshake is counted and in the ledger; for a deleted subscription nothing is written."""
         await self.subscribe("s1", "requested")
-        shake = Attempt(0, datetime.now(UTC), False, 503, 3, "HTTP status 503", CORRELATION, "handshake")
+        shake = Attempt(0, CLOCK(), False, 503, 3, "HTTP status 503", CORRELATION, "handshake")
         await self.queue.record("default", "s1", [shake])
         await self.queue.record("default", "nobody", [shake])
         health = await self.queue.health("default", "s1")

@@ -10,6 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, MessageFilter, Outcome
 from ipf.ports.messages.feeds import FeedLease, FeedState, FeedStore
+from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import received
 
 NAME = "ehr/lab/results"
@@ -19,14 +20,10 @@ STORED, DUPLICATE, CONFLICTING = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONF
 
 
 class FeedsContract(TestCase):
-    """Tests for a subclass that sets `self.feeds` and `self.inbox`, and defines how time passes."""
+    """Tests for a subclass that sets `self.feeds` and `self.inbox`, on `CLOCK`."""
 
     feeds: FeedStore
     inbox: Inbox
-
-    async def pass_time(self, seconds: float) -> None:
-        """Move all times of the rows so many seconds into the past."""
-        raise NotImplementedError
 
     async def begun(self, name: str = NAME) -> FeedLease:
         lease = await self.feeds.begin(name, "host:1", 60)
@@ -53,7 +50,7 @@ class FeedsContract(TestCase):
         self.assertEqual((row.state, row.fetched, row.stored), (FeedState(MARK), 4, 3))
         self.assertIsNotNone(row.completed_at)
         self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60), "it is not due")
-        await self.pass_time(31)
+        CLOCK.advance(31)
         self.assertEqual((await self.begun()).state, FeedState(MARK))
 
     async def test_another_content_under_a_key(self) -> None:
@@ -69,7 +66,7 @@ class FeedsContract(TestCase):
 
     async def test_a_lost_lease_changes_no_state(self) -> None:
         lost = await self.begun()
-        await self.pass_time(61)
+        CLOCK.advance(61)
         lease = await self.begun()
         self.assertIsNone(await self.feeds.save(lost, [received("a")], STATE, 60, 0))
         await self.feeds.fail(lost, STATE, "too late", 0)
@@ -93,11 +90,11 @@ class FeedsContract(TestCase):
             self.assertEqual(lease.failures, count)
             await self.feeds.fail(lease, STATE, "it's closed", 5)
             self.assertIsNone(await self.feeds.begin(NAME, "host:1", 60))
-            await self.pass_time(6)
+            CLOCK.advance(6)
         (row,) = await self.feeds.feeds()
         self.assertEqual((row.state, row.failures, row.last_error), (STATE, 2, "it's closed"))
         await self.feeds.fail(await self.begun(), STATE, "wait", 5, is_limit=True)
-        await self.pass_time(6)
+        CLOCK.advance(6)
         (row,) = await self.feeds.feeds()
         self.assertEqual((row.failures, row.last_error), (2, "wait"))
         await self.feeds.save(await self.begun(), (), STATE, 60, None)

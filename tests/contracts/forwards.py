@@ -9,6 +9,7 @@ from ipf.errors import Category, Problem
 from ipf.ports import Inbox, Received
 from ipf.ports.messages.forwards import Candidate, Forwarded, ForwardStatus, ForwardStore
 from ipf.ports.messages.sources import FHIR_REST
+from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import received
 
 NAME, WORKER = "lab", "host:1:lab"
@@ -21,14 +22,10 @@ def every(message: Candidate) -> bool:
 
 
 class ForwardsContract(TestCase):
-    """Tests for a subclass that sets `self.forwards` and `self.inbox`, and defines how time passes."""
+    """Tests for a subclass that sets `self.forwards` and `self.inbox`, on `CLOCK`."""
 
     forwards: ForwardStore
     inbox: Inbox
-
-    async def pass_time(self, seconds: float) -> None:
-        """Move all times of the rows so many seconds into the past."""
-        raise NotImplementedError
 
     async def settled(self) -> None:
         """Wait until the horizon is at the last message."""
@@ -119,7 +116,7 @@ class ForwardsContract(TestCase):
     async def test_one_process_has_a_destination(self) -> None:
         fence = await self.filled("a")
         self.assertIsNone(await self.forwards.begin(NAME, "host:2:lab", 60, None))
-        await self.pass_time(61)
+        CLOCK.advance(61)
         self.assertEqual(await self.forwards.holders(), [])
         other = await self.forwards.begin(NAME, "host:2:lab", 60, None)
         assert other is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 from twisted.internet.defer import Deferred
@@ -24,6 +24,7 @@ from ipf.ports import (
     WrongState,
 )
 from ipf.ports.messages.sources import MLLP
+from tests.contracts.clock import CLOCK
 
 BACKOFF = Backoff(base_ms=50, factor=2.0, max_ms=1000, max_attempts=2)
 _numbers = itertools.count(1)
@@ -32,7 +33,7 @@ _numbers = itertools.count(1)
 def received(source_id: str | None = None, *, key: int | None = None, raw: bytes = b"MSH|", **other: str) -> Received:
     """A message, with a control id of its own unless given."""
     return Received(
-        str(uuid4()), datetime.now(UTC), other.get("system", "LAB"), source_id or f"ID{next(_numbers)}",
+        str(uuid4()), CLOCK(), other.get("system", "LAB"), source_id or f"ID{next(_numbers)}",
         other.get("message_type", "ADT_A01"), raw, ordering_key=key, tenant=other.get("tenant", "default"),
     )  # fmt: skip
 
@@ -44,18 +45,14 @@ def ended(claim: Claimed, status: Status = Status.DELIVERED) -> Settlement:
 
 def failed(claim: Claimed, seconds: float, status: Status = Status.FAILED) -> Settlement:
     """A failed attempt, due again after so many seconds."""
-    due = datetime.now(UTC) + timedelta(seconds=seconds)
+    due = CLOCK() + timedelta(seconds=seconds)
     return Settlement(claim.id, claim.fence, status, claim.attempt_count + 1, "no map", due)
 
 
 class InboxContract(TestCase):
-    """Tests for a subclass that sets `self.inbox` in `setUp` and defines how time passes."""
+    """Tests for a subclass that sets `self.inbox`, on `CLOCK`, in `setUp`."""
 
     inbox: Inbox
-
-    async def pass_time(self, seconds: float) -> None:
-        """Move all times of the rows so many seconds into the past."""
-        raise NotImplementedError
 
     def passing(self) -> Inbox:
         """The same inbox, with `PermanentErrors.hold` False."""
@@ -115,7 +112,7 @@ class InboxContract(TestCase):
 
     async def test_rejects_are_kept(self) -> None:
         """A frame that is no message is stored as a reject, not as a row."""
-        await self.inbox.reject(Rejected(datetime.now(UTC), str(uuid4()), "lab", "10.0.0.1", "no MSH", b"\x00\xff", 2))
+        await self.inbox.reject(Rejected(CLOCK(), str(uuid4()), "lab", "10.0.0.1", "no MSH", b"\x00\xff", 2))
         self.assertEqual(sum((await self.inbox.counts()).values()), 0)
 
     async def test_unfinished_leaves_out_what_is_delivered(self) -> None:
@@ -147,7 +144,7 @@ class InboxContract(TestCase):
         self.assertEqual([claim.source_id for claim in others], ["2a"])
         await self.inbox.settle([failed(first, 600)])
         self.assertEqual(await self._ids(), [])
-        await self.pass_time(601)
+        CLOCK.advance(601)
         (again,) = await self.inbox.claim("w", 1)
         self.assertEqual((again.source_id, again.attempt_count), ("1a", 1))
         await self.inbox.settle([ended(again)])
@@ -173,10 +170,10 @@ class InboxContract(TestCase):
         self.assertEqual(second.source_id, "2")
         await self.inbox.settle([failed(second, 300)])
         self.assertEqual(await self._ids(), [])
-        await self.pass_time(301)
+        CLOCK.advance(301)
         self.assertEqual(await self._ids(1), ["2"])
         self.assertEqual(await self._ids(), [])
-        await self.pass_time(300)
+        CLOCK.advance(300)
         (again,) = await self.inbox.claim("w", 50)
         self.assertEqual((again.source_id, again.permanent, again.attempt_count), ("1", True, 1))
 
@@ -193,7 +190,7 @@ class InboxContract(TestCase):
         (again,) = await self.inbox.claim("w", 50)
         self.assertEqual(await self.inbox.settle([replace(ended(replace(again, fence=0)), was_passed=True)]), [False])
         self.assertEqual(await self.inbox.settle([replace(ended(again), was_passed=True)]), [True])
-        await self.pass_time(601)
+        CLOCK.advance(601)
         claims = await self.inbox.claim("w", 50)
         found = [(claim.source_id, claim.original_id) for claim in claims]
         self.assertEqual(found, [("4", None), ("2", second.id), ("4", fourth.id)])
@@ -204,7 +201,7 @@ class InboxContract(TestCase):
         (first,) = await self.inbox.claim("w", 1)
         await self.inbox.settle([replace(failed(first, 600), permanent=True)])
         self.assertEqual(await self._ids(), [])
-        await self.pass_time(601)
+        CLOCK.advance(601)
         (again,) = await self.inbox.claim("w", 1)
         await self.inbox.settle([ended(again)])
         self.assertEqual(await self._ids(), ["2"])
@@ -274,14 +271,14 @@ class InboxContract(TestCase):
         await self.inbox.store([first, received("2", key=1), received("3")])
         claims = await self.inbox.claim("w", 50)
         self.assertEqual([claim.source_protocol for claim in claims], ["OTHER", MLLP, MLLP])
-        await self.pass_time(1000)
+        CLOCK.advance(1000)
         await self.inbox.renew([claim for claim in claims if claim.source_id == "3"])
         recovered = await self.inbox.recover_stale(600, BACKOFF)
         self.assertEqual([(one.source_id, one.settled, one.attempt_count) for one in recovered],
                          [("1", Status.FAILED, 1), ("2", Status.FAILED, 1)])  # fmt: skip
         self.assertEqual([one.source_protocol for one in recovered], ["OTHER", MLLP])
         self.assertEqual(await self.inbox.settle([ended(claim) for claim in claims]), [False, False, True])
-        await self.pass_time(10)
+        CLOCK.advance(10)
         self.assertEqual(await self._ids(worker="dead"), ["1", "2"])
         self.assertIn("dead", await self.inbox.holders())
         dead = await self.inbox.recover_worker("dead", BACKOFF)
@@ -334,7 +331,7 @@ class InboxContract(TestCase):
         await self.inbox.store([received("1", raw=raws[0]), received("2", raw=raws[1])])
         (claim,) = await self.inbox.claim("w", 1)
         await self.inbox.settle([failed(claim, 60)])
-        later = datetime.now(UTC) + timedelta(hours=1)
+        later = CLOCK() + timedelta(hours=1)
         for wanted, found in (
             (MessageFilter(text="HANSEN"), ["2", "1"]),
             (MessageFilter(text="hansen kari"), ["1"]),

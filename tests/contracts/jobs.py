@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from ipf.errors import Problem
 from ipf.ports import Caller, FhirStore, Lookup, Writes
 from ipf.ports.jobs import Job, JobFile, JobResult, Jobs
+from tests.contracts.clock import CLOCK
 from tests.rest.world import Suite
 
 NOW = datetime(2026, 1, 31, 8, 5, 9, 120000, UTC)
@@ -79,8 +80,7 @@ class JobsContract(Suite):
         self.assertEqual(await self.jobs.results("other", "a"), {})
 
     async def test_what_is_done_expires(self) -> None:
-        soon = datetime.now(UTC) - timedelta(hours=1) if self.is_real else NOW - timedelta(hours=1)
-        await self.jobs.create(replace(job("runs"), expires_at=soon))
+        await self.jobs.create(replace(job("runs"), expires_at=CLOCK() - timedelta(hours=1)))
         self.assertEqual(await self.jobs.expire(), 0)
         leased = await self.jobs.lease(30)
         assert leased is not None
@@ -88,5 +88,3 @@ class JobsContract(Suite):
         await self.jobs.write(replace(leased, status="done"))
         self.assertIsNone(await self.jobs.get("default", "runs"))
         self.assertEqual(await self.jobs.expire(), 1)
-
-    is_real = False

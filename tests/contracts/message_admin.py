@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.ports import Inbox, Job, MessageAdmin, MessageFilter, NewJob, Rejected, Selection, Settlement, Status
 from ipf.ports.messages.inbox import EVERY_TENANT
+from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import received
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +35,7 @@ class MessageAdminContract(TestCase):
         """Messages that ended so; their ids."""
         await self.inbox.store(messages)
         claims = await self.inbox.claim("w", 50)
-        due = datetime.now(UTC) + timedelta(hours=1) if status is Status.FAILED else None
+        due = CLOCK() + timedelta(hours=1) if status is Status.FAILED else None
         ends = [Settlement(claim.id, claim.fence, status, 1, error, due) for claim in claims]
         await self.inbox.settle([replace(end, **changes) for end in ends])
         return [claim.id for claim in claims]

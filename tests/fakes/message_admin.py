@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from hashlib import md5
 
 from ipf.errors import Category, Problem
@@ -97,7 +96,7 @@ class MemoryMessageAdmin:
         ids = await self.select(job.selection, most + 1)
         if len(ids) > most:
             raise Problem(Category.COSTLY, f"a job may have {most} messages: narrow the selection")
-        number, now = len(self._works) + 1, datetime.now(UTC)
+        number, now = len(self._works) + 1, self._inbox.now()
         status = "requested" if ids else "done"
         tenants = {self._inbox.rows[one].message.tenant for one in ids}
         requested = job.selection.wanted.tenant
@@ -146,7 +145,7 @@ class MemoryMessageAdmin:
             changed_count=job.changed_count + changed,
             following_count=job.following_count + followed,
             skipped_count=job.skipped_count + len(ids) - changed,
-            updated_at=datetime.now(UTC),
+            updated_at=self._inbox.now(),
         )
         return len(ids), job.per_second
 

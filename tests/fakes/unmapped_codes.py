@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.ports import (
@@ -95,7 +95,7 @@ class MemoryUnmappedCodes:
     async def set_override(self, override: Override) -> Override:
         """See `ports.UnmappedCodes.set_override`."""
         key = (override.tenant, override.source_system, override.concept_map, override.code)
-        known, now = self._overrides.get(key), datetime.now(UTC)
+        known, now = self._overrides.get(key), self._inbox.now()
         self._last += known is None
         kept = replace(
             override,
@@ -220,7 +220,7 @@ class MemoryUnmappedCodes:
         if known is None and (resource_type, resource_id) in self._installed:
             raise WriteConflict
         number, kept = (known.version + 1, known.id) if known else (1, resource_id)
-        made = InstalledMap(resource_type, kept, url, number, datetime.now(UTC), resource)
+        made = InstalledMap(resource_type, kept, url, number, self._inbox.now(), resource)
         self._installed[resource_type, kept] = made
         self._bump(maps=True)
         return made

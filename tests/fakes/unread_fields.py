@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from ipf.errors import Category, Problem
 from ipf.ports.messages.inbox import EVERY_TENANT
@@ -25,7 +24,7 @@ class MemoryUnreadFields:
     async def add(self, counts: Sequence[UnreadCount]) -> None:
         """See `ports.UnreadFields.add`."""
         for one in sorted(counts, key=_key):
-            now, key = datetime.now(UTC), _key(one)
+            now, key = self._inbox.now(), _key(one)
             if key not in self._rows and self._held(one) >= MOST_PATHS:
                 one = replace(one, message_type=OTHER_PATHS, path=OTHER_PATHS, reason="")
                 key = _key(one)

@@ -12,6 +12,7 @@ from tests import postgres
 from tests.audit_chains import chain_some
 from tests.contracts.audit import audit
 from tests.contracts.audit_feed import BOTH, AuditFeedContract
+from tests.contracts.clock import CLOCK
 from tests.fakes.audit_feed import MemoryAuditFeed
 
 
@@ -19,9 +20,8 @@ class MemoryFeedTests(AuditFeedContract, TestCase):
     """In memory."""
 
     def setUp(self) -> None:
-        self.time = 0.0
         self.unchained: list[Audit] = []
-        self.feed: MemoryAuditFeed = MemoryAuditFeed(lambda: self.time)
+        self.feed: MemoryAuditFeed = MemoryAuditFeed(lambda: CLOCK().timestamp())
 
     async def write(self, *audits: Audit) -> None:
         """See `AuditFeedContract`."""
@@ -33,16 +33,12 @@ class MemoryFeedTests(AuditFeedContract, TestCase):
         self.feed.chain += taken
         return len(taken)
 
-    async def pass_time(self, seconds: float) -> None:
-        """See `AuditFeedContract`."""
-        self.time += seconds
-
 
 class PostgresFeedTests(AuditFeedContract, TestCase):
     """On PostgreSQL."""
 
     async def setUp(self) -> None:
-        self.database = await postgres.database(self, "fhir")
+        self.database = await postgres.database(self, "fhir", now=CLOCK)
         self.trail = PostgresAuditStore(self.database)
         self.feed: PostgresAuditFeed = PostgresAuditFeed(self.database)
 
@@ -53,10 +49,6 @@ class PostgresFeedTests(AuditFeedContract, TestCase):
     async def take_up(self, limit: int) -> int:
         """See `AuditFeedContract`."""
         return await chain_some(self.database, limit)
-
-    async def pass_time(self, seconds: float) -> None:
-        """See `AuditFeedContract`."""
-        await self.database.many(f"SELECT pg_sleep({seconds * 2})")
 
     async def test_a_record_that_is_committed_late_is_not_missed(self) -> None:
         """Its number of the waiting list is lower than that of a record that has its place already."""

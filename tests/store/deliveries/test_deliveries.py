@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from ipf.ports import DeliveryEnd
 from ipf.ports.delivery import Settled
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
@@ -11,6 +9,7 @@ from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.contracts import deliveries as contract
 from tests.contracts.audit import audit
+from tests.contracts.clock import CLOCK
 from tests.contracts.deliveries import attempt, soon
 from tests.contracts.resources import gather_all
 from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore
@@ -21,21 +20,17 @@ class MemoryDeliveryQueueTest(contract.DeliveryQueueContract):
 
     def setUp(self) -> None:
         store = MemoryFhirStore()
-        self.ahead = timedelta()
-        self.store, self.queue = store, MemoryDeliveryQueue(store, lambda: datetime.now(UTC) + self.ahead)
+        self.store, self.queue = store, MemoryDeliveryQueue(store, CLOCK)
 
     async def recorded(self) -> list[str]:
         return sorted(one.id for one in self.store.audits)
-
-    async def pass_time(self, seconds: float) -> None:
-        self.ahead += timedelta(seconds=seconds)
 
 
 class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
     """The real one."""
 
     async def setUp(self) -> None:
-        self.database = await postgres.database(self, "fhir")
+        self.database = await postgres.database(self, "fhir", now=CLOCK)
         self.store, self.queue = PostgresFhirStore(self.database), PostgresDeliveryQueue(self.database)
 
     async def recorded(self) -> list[str]:
@@ -49,9 +44,6 @@ class PostgresDeliveryQueueTest(contract.DeliveryQueueContract):
         settled = await self.queue.settle(lease, DeliveryEnd(1, [attempt(1)], audits=[audit(1)]))
         self.assertEqual((settled, await self.recorded()), (Settled(False), []))
         self.assertEqual(await self.lease(), [])
-
-    async def pass_time(self, seconds: float) -> None:
-        await postgres.pass_time(self.database, "subscription_states", seconds, "ready_at", "lease_until")
 
     async def test_leases_are_disjoint(self) -> None:
         """Four workers at once: each subscription has one holder."""

@@ -8,6 +8,7 @@ from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from tests import postgres
 from tests.contracts import conflicts as contract
+from tests.contracts.clock import CLOCK
 from tests.contracts.conflicts import conflicting
 from tests.contracts.inbox import ended
 from tests.fakes import MemoryIdentityConflicts, MemoryInbox, MemoryUnmappedCodes
@@ -18,7 +19,7 @@ class MemoryConflictsTest(contract.ConflictsContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.inbox = MemoryInbox()
+        self.inbox = MemoryInbox(CLOCK)
         self.codes = MemoryUnmappedCodes(self.inbox)
         self.conflicts = MemoryIdentityConflicts(self.inbox)
 
@@ -27,7 +28,7 @@ class PostgresConflictsTest(contract.ConflictsContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        database = await postgres.database(self, "ipf")
+        database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox = PostgresInbox(database)
         self.codes, self.conflicts = PostgresUnmappedCodes(database), PostgresIdentityConflicts(database)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from ipf.ports.messages.forwards import Forwarded
 from ipf.store.inbox.forwards import PostgresForwards
 from ipf.store.inbox.inbox import PostgresInbox
 from tests import postgres
 from tests.contracts import forwards as contract
+from tests.contracts.clock import CLOCK
 from tests.contracts.forwards import NAME, SENT, every
 from tests.contracts.inbox import received
 from tests.fakes import MemoryInbox
@@ -19,12 +18,8 @@ class MemoryForwardsTest(contract.ForwardsContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.ahead = timedelta()
-        self.inbox = MemoryInbox()
-        self.forwards = MemoryForwards(self.inbox, lambda: datetime.now(UTC) + self.ahead)
-
-    async def pass_time(self, seconds: float) -> None:
-        self.ahead += timedelta(seconds=seconds)
+        self.inbox = MemoryInbox(CLOCK)
+        self.forwards = MemoryForwards(self.inbox, CLOCK)
 
     async def settled(self) -> None:
         """Nothing is in flight."""
@@ -34,13 +29,10 @@ class PostgresForwardsTest(contract.ForwardsContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        self.database = await postgres.database(self, "ipf")
+        self.database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox = PostgresInbox(self.database)
         self.clock = 0.0
         self.forwards = PostgresForwards(self.database, lambda: self.clock)
-
-    async def pass_time(self, seconds: float) -> None:
-        await postgres.pass_time(self.database, "forward_destinations", seconds, "leased_until")
 
     async def settled(self) -> None:
         last = (await self.database.one("SELECT max(id) FROM message_bodies"))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from twisted.internet import defer
@@ -12,6 +12,7 @@ from ipf.ports import Backoff, Outcome, Settlement, Status
 from ipf.store.inbox.inbox import PostgresInbox
 from tests import postgres
 from tests.contracts import inbox as contract
+from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import ended, received
 from tests.fakes import MemoryInbox
 
@@ -20,28 +21,21 @@ class MemoryInboxTest(contract.InboxContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.ahead = timedelta()
-        self.inbox = MemoryInbox(lambda: datetime.now(UTC) + self.ahead)
+        self.inbox = MemoryInbox(CLOCK)
 
     def passing(self) -> MemoryInbox:
-        return MemoryInbox(lambda: datetime.now(UTC) + self.ahead, holds_permanent=False)
-
-    async def pass_time(self, seconds: float) -> None:
-        self.ahead += timedelta(seconds=seconds)
+        return MemoryInbox(CLOCK, holds_permanent=False)
 
 
 class PostgresInboxTest(contract.InboxContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        self.database = await postgres.database(self, "ipf")
+        self.database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox = PostgresInbox(self.database)
 
     def passing(self) -> PostgresInbox:
         return PostgresInbox(self.database, holds_permanent=False)
-
-    async def pass_time(self, seconds: float) -> None:
-        await postgres.pass_time(self.database, "message_states", seconds, "ready_at", "next_attempt_at", "leased_at")
 
     async def test_what_cannot_be_stored_is_refused(self) -> None:
         """NUL in a name: MALFORMED, nothing of the batch is stored."""
@@ -98,7 +92,7 @@ class PostgresInboxTest(contract.InboxContract):
         for start in range(0, 3000, 500):
             await self.inbox.store([received(f"k{start + n}", key=7) for n in range(500)])
         (first,) = await self.inbox.claim("w", 1)
-        due = datetime.now(UTC) + timedelta(hours=1)
+        due = CLOCK() + timedelta(hours=1)
         await self.inbox.settle([Settlement(first.id, first.fence, Status.FAILED, 1, "x", due)])
         await self.inbox.store([received(f"o{n}", key=100 + n) for n in range(100)])
         claims: list[Any] = []

@@ -6,6 +6,7 @@ from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from tests import postgres
 from tests.contracts import message_admin as contract
+from tests.contracts.clock import CLOCK
 from tests.fakes import MemoryInbox, MemoryMessageAdmin
 
 
@@ -13,7 +14,7 @@ class MemoryMessageAdminTest(contract.MessageAdminContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.inbox = MemoryInbox()
+        self.inbox = MemoryInbox(CLOCK)
         self.admin = MemoryMessageAdmin(self.inbox)
 
 
@@ -21,5 +22,5 @@ class PostgresMessageAdminTest(contract.MessageAdminContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        database = await postgres.database(self, "ipf")
+        database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox, self.admin = PostgresInbox(database), PostgresMessageAdmin(database)

@@ -10,6 +10,7 @@ from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.unmapped_codes import PostgresUnmappedCodes
 from tests import postgres
 from tests.contracts import unmapped_codes as contract
+from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import ended, received
 from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 
@@ -18,7 +19,7 @@ class MemoryUnmappedCodesTest(contract.UnmappedCodesContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.inbox = MemoryInbox()
+        self.inbox = MemoryInbox(CLOCK)
         self.codes = MemoryUnmappedCodes(self.inbox)
 
 
@@ -26,7 +27,7 @@ class PostgresUnmappedCodesTest(contract.UnmappedCodesContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        database = await postgres.database(self, "ipf")
+        database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox, self.codes = PostgresInbox(database), PostgresUnmappedCodes(database)
 
     async def test_codes_are_limited_and_printable(self) -> None:

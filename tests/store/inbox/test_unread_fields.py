@@ -7,6 +7,7 @@ from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from tests import postgres
 from tests.contracts import unread_fields as contract
+from tests.contracts.clock import CLOCK
 from tests.contracts.resources import gather_all
 from tests.contracts.unread_fields import count
 from tests.fakes import MemoryInbox, MemoryUnreadFields
@@ -16,7 +17,7 @@ class MemoryUnreadFieldsTest(contract.UnreadFieldsContract):
     """The contract in memory."""
 
     def setUp(self) -> None:
-        self.inbox = MemoryInbox()
+        self.inbox = MemoryInbox(CLOCK)
         self.unread = MemoryUnreadFields(self.inbox)
 
 
@@ -24,7 +25,7 @@ class PostgresUnreadFieldsTest(contract.UnreadFieldsContract):
     """The contract on PostgreSQL."""
 
     async def setUp(self) -> None:
-        database = await postgres.database(self, "ipf")
+        database = await postgres.database(self, "ipf", now=CLOCK)
         self.inbox, self.unread = PostgresInbox(database), PostgresUnreadFields(database)
 
     async def test_processes_add_at_once(self) -> None:

@@ -11,6 +11,7 @@ from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.contracts import jobs
+from tests.contracts.clock import CLOCK
 from tests.contracts.jobs import job
 from tests.fakes import MemoryFhirStore
 from tests.fakes.jobs import MemoryJobs
@@ -19,14 +20,12 @@ from tests.fakes.jobs import MemoryJobs
 class MemoryJobsTests(jobs.JobsContract, TestCase):
     def setUp(self) -> None:
         self.store = store = MemoryFhirStore()
-        self.jobs = MemoryJobs(store, lambda: jobs.NOW)
+        self.jobs = MemoryJobs(store, CLOCK)
 
 
 class PostgresJobsTests(jobs.JobsContract, TestCase):
-    is_real = True
-
     async def setUp(self) -> None:
-        self.database = await postgres.database(self, "fhir")
+        self.database = await postgres.database(self, "fhir", now=CLOCK)
         self.store = PostgresFhirStore(self.database)
         self.jobs = PostgresJobs(self.database)
 
