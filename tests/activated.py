@@ -46,7 +46,7 @@ class Activated(ServiceProcess):
 
     def start(self) -> None:
         """Start it without waiting until it is ready."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         self._log = self.log_path.open("ab")
         numbers = [one.fileno() for one in self._sockets.values()]
         command = [sys.executable, "-c", _EXEC, ":".join(self._sockets), ",".join(map(str, numbers))]

@@ -13,17 +13,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import IO, Any
 
-from tests.waiting import PATIENCE, free_port
+from tests.cluster import service_cluster
+from tests.waiting import PATIENCE, block_until, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class ServiceProcess:
-    """One `twistd ipf` on loopback."""
+    """One `twistd ipf` on loopback.
+
+    `from_template`: its first start finds databases that are migrated; False, for tests of first starts: it makes them.
+    """
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -31,6 +34,7 @@ class ServiceProcess:
         self.http_port = free_port()
         self.log_path = folder / "service.log"
         self.twistd = Path(sys.executable).with_name("twistd")
+        self.from_template = True
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPF_", "SUBSCRIPTION_"))}
@@ -57,12 +61,20 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it without waiting until it is ready."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         self._log = self.log_path.open("ab")
         command = [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
         self._process = subprocess.Popen(
             command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT
         )
+
+    def prepare(self) -> None:
+        """Make its folder, with the databases of its first start unless they are elsewhere."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data = Path(self.environment["IPF_DATA_DIR"])
+        elsewhere = {"IPF_DB_URL", "IPF_PLACEMENTS_FILE"} & set(self.environment)
+        if self.from_template and not elsewhere and not (data / "postgres").exists():
+            service_cluster(data)
 
     def ready(self) -> bool:
         """Whether it accepts messages now.  RuntimeError when it ended."""
@@ -79,12 +91,10 @@ class ServiceProcess:
 
     def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Block until it is ready (for programs without a reactor; tests poll `ready`)."""
-        deadline = time.monotonic() + seconds
-        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-        while not self.ready():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not ready after {seconds} s:\n{self.log_tail()}")
-            pause(0.05)
+        try:
+            block_until(self.ready, "the service is ready", seconds=seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail()}") from None
 
     def ended(self) -> int | None:
         """Its exit status; None while it runs."""

@@ -1,82 +1,40 @@
-"""A watched folder of a real service: files of many messages, through kill -9."""
+"""A watched folder: a file of many messages, one that is none, and a folder that is gone."""
 
 from __future__ import annotations
 
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
-from twisted.trial.unittest import TestCase
+from tests.flows.engine import EngineTestCase, from_sender
 
-from tests.faults.feed import admission
-from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
-
-GROUP = "kills"
-FILES, MESSAGES = 4, 500
+FAMILY = "engine"
 
 
-class FileFlowTests(TestCase):
-    timeout = PATIENCE
+class FileFlowTests(EngineTestCase):
+    def health(self) -> Any:
+        """The component of the file sources."""
+        return self.ask("GET", "/actuator/health")["components"]["files"]
 
-    def setUp(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ipf-file-flow-"))
-        self.folder.chmod(0o755)
-        self.addCleanup(rmtree, self.folder, ignore_errors=True)
-        self.watched = self.folder / "lab"
-        self.watched.mkdir()
-        self.service = ServiceProcess(
-            self.folder / "service", IPF_FILE_SOURCES=f"lab={self.watched}", IPF_FILE_POLL_SECONDS="0.1"
-        )
-        self.service.start()
-        self.addCleanup(self.service.stop)
-        self.service.wait_ready()
+    def test_a_file_of_messages_is_taken_once(self) -> None:
+        watched = self.engine.watched
+        hidden = watched / "a.tmp"
+        hidden.write_bytes(b"".join(from_sender("FILED", f"F{number}", f"FILE{number % 5}") for number in range(40)))
+        hidden.rename(watched / "a.hl7")
+        self.wait((watched / "done" / "a.hl7").exists, "the file is done")
+        self.wait(lambda: len(self.listed("source_system=FILED&status=DELIVERED")) == 40, "all are delivered")
+        self.assertEqual(len(self.listed("source_system=FILED")), 40)
+        self.assertFalse((watched / "failed").exists())
 
-    def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            pause(0.02)
-
-    def total(self) -> int:
-        """Messages that are stored."""
-        found: int = self.service.get("/admin/messages?limit=1")[1]["total"]
-        return found
-
-    def done(self) -> int:
-        """Files that are done."""
-        return len(list((self.watched / "done").glob("*")))
-
-    def test_kills_lose_nothing_and_double_nothing(self) -> None:
-        for file in range(FILES):
-            messages = (admission(f"F{file}-{number}", f"P{number}", f"+47{file}") for number in range(MESSAGES))
-            (self.watched / f"{file}.tmp").write_bytes(b"".join(messages))
-        for file in range(FILES):
-            self.wait(lambda count=file: self.done() == count)  # type: ignore[misc]
-            (self.watched / f"{file}.tmp").rename(self.watched / f"{file}.hl7")
-            self.wait(lambda count=file: self.total() > count * MESSAGES)  # type: ignore[misc]
-            self.service.kill()
-            self.service.start()
-            self.service.wait_ready()
-        self.wait(lambda: self.done() == FILES)
-        self.assertEqual(self.total(), FILES * MESSAGES)
-        self.assertFalse((self.watched / "failed").exists())
-        self.reported()
-
-    def reported(self) -> None:
-        """Health and the list of senders say that it is a folder."""
-        (self.watched / "bad.hl7").write_bytes(b"MSH|^~\\&|LAB\r")
-        self.wait(lambda: (self.watched / "failed" / "bad.hl7").exists())
-        self.wait(
-            lambda: self.service.get("/actuator/health")[1]["components"]["files"]["details"]["lab"]["failed"] == 1
-        )
-        rmtree(self.watched)
-        self.wait(lambda: self.service.get("/actuator/health")[1]["components"]["files"]["status"] == "DOWN")
-        state, health = self.service.get("/actuator/health")
-        self.assertIn("lab: the folder cannot be read", str(health["components"]["files"]))
-        self.assertEqual((state, health["status"]), (200, "UP"))
-        (sender,) = self.service.get("/admin/observe/interfaces")[1]["items"]
-        self.assertEqual((sender["kind"], sender["listener"]), ("file", "lab"))
+    def test_health_tells_of_files_and_of_the_folder(self) -> None:
+        """A file that failed is counted; without its folder the source is down, and the service up."""
+        watched = self.engine.watched
+        (watched / "bad.hl7").write_bytes(b"MSH|^~\\&|LAB\r")
+        self.wait((watched / "failed" / "bad.hl7").exists, "the file has failed")
+        self.wait(lambda: self.health()["details"]["drop"]["failed"] == 1, "health counts it")
+        rmtree(watched)
+        self.addCleanup(watched.mkdir)
+        self.wait(lambda: self.health()["status"] == "DOWN", "health misses the folder")
+        self.assertIn("drop: the folder cannot be read", str(self.health()))
+        self.assertEqual(self.ask("GET", "/actuator/health")["status"], "UP")
+        kinds = {one["listener"]: one["kind"] for one in self.ask("GET", "/admin/observe/interfaces")["items"]}
+        self.assertEqual(kinds["drop"], "file")
