@@ -93,20 +93,21 @@ class MemoryForwards:
 
     async def next(self, name: str) -> Pending | None:
         """See `ForwardStore.next`."""
-        waiting = self._pending(self._rows[name])
-        if not waiting:
+        row = self._rows.get(name)
+        waiting = self._pending(row) if row is not None else []
+        if row is None or not waiting:
             return None
-        entry, message = self._rows[name].entries[waiting[0]], self._inbox.rows[waiting[0]].message
+        entry, message = row.entries[waiting[0]], self._inbox.rows[waiting[0]].message
         wait = (entry.due_at - self._clock()).total_seconds()
         return Pending(waiting[0], message.raw, message.charset, entry.attempts, wait, message.correlation_id)
 
     async def settle(self, name: str, fence: int, end: Forwarded, seconds: float) -> bool:
         """See `ForwardStore.settle`."""
         row = self._own(name, fence)
-        if row is None or row.entries[end.message_id].status is not PENDING:
+        entry = None if row is None else self._present(row).get(end.message_id)
+        if row is None or entry is None or entry.status is not PENDING:
             return False
         await self.renew(name, fence, seconds)
-        entry = row.entries[end.message_id]
         entry.status, entry.code, entry.error = end.status, end.code, end.text
         entry.attempts += end.status is not SENT
         entry.ended_at = None if end.status is PENDING else self._clock()
@@ -129,10 +130,10 @@ class MemoryForwards:
         return [self._shown(name, row) for name, row in sorted(self._rows.items())]
 
     def _shown(self, name: str, row: _Row) -> DestinationRow:
-        counts = [one.status for one in row.entries.values()]
+        counts = [one.status for one in self._present(row).values()]
         head = next(iter(self._pending(row)), None)
-        entry = row.entries[head] if head is not None else None
-        sent = [one.ended_at for one in row.entries.values() if one.status is SENT and one.ended_at is not None]
+        entry = entries[head] if head is not None else None
+        sent = [one.ended_at for one in entries.values() if one.status is SENT and one.ended_at is not None]
         oldest = self._inbox.rows[head].message.received_at if head is not None else None
         return DestinationRow(
             name, row.paused, counts.count(PENDING), counts.count(DEAD), counts.count(SENT), oldest,
@@ -144,7 +145,7 @@ class MemoryForwards:
     ) -> tuple[int, Sequence[ForwardRow]]:
         """See `ForwardStore.messages`."""
         found = []
-        for id, one in sorted(self._rows[name].entries.items() if name in self._rows else ()):
+        for id, one in sorted(self._present(self._rows[name]).items() if name in self._rows else ()):
             if status is None or one.status is status:
                 message = self._inbox.rows[id].message
                 found.append(ForwardRow(id, one.status, one.attempts, one.code, one.error, one.ended_at,
@@ -153,14 +154,15 @@ class MemoryForwards:
 
     async def retry(self, name: str, message_id: int | None) -> int:
         """See `ForwardStore.retry`."""
-        found = [one for id, one in self._rows[name].entries.items() if one.status is DEAD and message_id in (None, id)]
+        entries = self._present(self._rows[name])
+        found = [one for id, one in entries.items() if one.status is DEAD and message_id in (None, id)]
         for one in found:
             one.status, one.attempts, one.due_at, one.ended_at = PENDING, 0, self._clock(), None
         return len(found)
 
     async def skip(self, name: str, message_id: int) -> None:
         """See `ForwardStore.skip`."""
-        entry = self._rows[name].entries.get(message_id) if name in self._rows else None
+        entry = self._present(self._rows[name]).get(message_id) if name in self._rows else None
         if entry is None or entry.status is not PENDING:
             raise Problem(Category.NOT_FOUND, "there is no such destination, or no such pending message")
         entry.status, entry.ended_at = DEAD, self._clock()
@@ -175,12 +177,20 @@ class MemoryForwards:
             entry.due_at = min(entry.due_at, self._clock())
 
     def _own(self, name: str, fence: int) -> _Row | None:
-        row = self._rows[name]
+        row = self._rows.get(name)
+        if row is None:
+            return None
         leased = row.leased_until is not None and row.leased_until > self._clock()
         return row if row.fence == fence and leased else None
 
+    def _present(self, row: _Row) -> dict[int, _Entry]:
+        """The entries: they are removed with their messages."""
+        for id in row.entries.keys() - self._inbox.rows.keys():
+            del row.entries[id]
+        return row.entries
+
     def _pending(self, row: _Row) -> list[int]:
-        return [id for id, one in sorted(row.entries.items()) if one.status is PENDING]
+        return [id for id, one in sorted(self._present(row).items()) if one.status is PENDING]
 
 
 _: type[ForwardStore] = MemoryForwards

@@ -38,6 +38,7 @@ class ForwardRules:
     rules: Rules
     leased: Leased = field(default_factory=Leased)
     codes: dict[str, list[str | None]] = field(default_factory=dict)
+    handed: set[str] = field(default_factory=set)
     filled_to: int = 0
 
     def called(self, process: Process, name: str, args: Sequence[Any]) -> None:
@@ -60,6 +61,10 @@ class ForwardRules:
             self.rules.hold(args[1] == self.leased.fence, f"{args[0]} was settled with the fence {args[1]}")
             self._check_end(args[2])
         self.leased.until = row.leased_until
+        if name == "next" and result is not None:
+            waiting = [id for id, entry in row.entries.items() if entry.status is PENDING]
+            self.rules.hold(result.message_id == min(waiting), f"message {result.message_id} is forwarded too early")
+            self.handed.add(self._control_id(result.message_id))
         if name == "fill":
             self._check_filled(row)
 
@@ -92,21 +97,18 @@ class ForwardRules:
         return "" if row is None else row.message.source_id
 
     def forwarded(self, message: bytes, code: str | None) -> None:
-        """In order: everything before it has ended."""
+        """It was handed out by the ledger."""
         control_id = message.split(b"|")[9].decode()
         self.codes.setdefault(control_id, []).append(code)
-        row = self.world.forwards._rows[self.world.destination.name]
-        ids = [id for id, one in self.world.inbox.rows.items() if one.message.source_id == control_id]
-        for id, entry in row.entries.items() if ids else ():
-            is_passed = id < min(ids) and entry.status is PENDING and id in self.world.inbox.rows
-            self.rules.hold(not is_passed, f"{control_id} is forwarded before message {id}")
+        self.rules.hold(control_id in self.handed, f"{control_id} is forwarded, and was not the next")
 
     def missing(self) -> list[str]:
         """What has not come to rest."""
         row = self.world.forwards._rows.get(self.world.destination.name)
         if row is None:
             return ["nothing was forwarded"]
-        found = [f"message {id} is not forwarded" for id, one in row.entries.items() if one.status is PENDING]
+        pending = [id for id, one in row.entries.items() if one.status is PENDING and id in self.world.inbox.rows]
+        found = [f"message {id} is not forwarded" for id in pending]
         newest = [
             id for id, one in self.world.inbox.rows.items()
             if one.original_id is None and one.message.source_protocol not in JSON_PROTOCOLS

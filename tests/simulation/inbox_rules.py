@@ -54,7 +54,7 @@ class InboxRules:
     acked: dict[tuple[str, str], int] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
     deleted_keys: set[str] = field(default_factory=set)
-    held: dict[str, set[int]] = field(default_factory=dict)
+    held: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     computed: dict[tuple[int, int], datetime | None] = field(default_factory=dict)
     count: int = 0
 
@@ -80,9 +80,9 @@ class InboxRules:
         """What a process knows to hold."""
         held = self.held.setdefault(process.name, set())
         if name == "claim":
-            held.update(one.id for one in result)
+            held.update((one.id, one.fence) for one in result)
         elif name == "settle":
-            held.difference_update(one.id for one in args[0])
+            held.difference_update((one.id, one.fence) for one in args[0])
 
     def committed(self, process: Process, name: str, args: Sequence[Any], result: Any) -> None:
         """Compare each message with what it was."""
@@ -171,7 +171,7 @@ class InboxRules:
     def _recover_stale(self, process: Process, args: Sequence[Any], row: Row, seen: Seen) -> bool:
         limit = self.world.clock.now() - timedelta(seconds=self.world.stale_seconds)
         holder = self.world.processes.get(seen.holder or "")
-        if holder is not None and holder.alive and row.id in self.held.get(holder.name, ()):
+        if holder is not None and holder.alive and (row.id, seen.fence) in self.held.get(holder.name, ()):
             calm = self.world.clock.seconds() - holder.trouble > self.world.stale_seconds + 25.0
             self.rules.hold(not calm, f"message {row.id} was taken from {holder.name}, which works on it")
         return seen.leased_at is not None and seen.leased_at < limit and self._recovered(row, seen)
@@ -181,7 +181,7 @@ class InboxRules:
         return seen.holder == args[0] and holder is not None and not holder.alive and self._recovered(row, seen)
 
     def _release_except(self, process: Process, args: Sequence[Any], row: Row, seen: Seen) -> bool:
-        is_worked_on = row.id in self.held.get(process.name, ())
+        is_worked_on = (row.id, seen.fence) in self.held.get(process.name, ())
         self.rules.hold(not is_worked_on, f"message {row.id} was released while {process.name} works on it")
         return seen.status is T and seen.holder == process.name and row.status is R
 

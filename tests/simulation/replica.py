@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.stages.polling import Polling
@@ -36,6 +37,8 @@ from tests.simulation.transports import PASSED_TYPE, ForwardPeer, Mapper, Memory
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+log = Logger()
 
 STOP_SECONDS = 10.0
 LEASE_SECONDS = 15.0
@@ -269,3 +272,5 @@ async def _unless_unreachable(work: Any) -> None:
         await work
     except StoreUnreachable:
         pass
+    except Exception:
+        log.failure("forwarding failed")

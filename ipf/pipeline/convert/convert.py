@@ -147,7 +147,7 @@ class Converter:
         self._dlq_level = dlq_level
         self._is_mapped = is_mapped
         self._validate = validate
-        self._claimed: dict[int, Claimed] = {}
+        self._claimed: dict[tuple[int, int], Claimed] = {}  # by id and fence: another runner may claim it again
         self._unread_counter = unread
         self._unread: dict[int, Callable[[], Sequence[UnreadField]]] = {}
         self._reasons: dict[int, str] = {}
@@ -167,11 +167,11 @@ class Converter:
                 waiting = await self._release(waiting, failed_keys)
             await self._release(waiting, None)
         except CancelledError:  # the stop exceeded its time limit: what is not settled is no failed attempt
-            await self._release([claim for claim in claims if claim.id in self._claimed], None)
+            await self._release([claim for claim in claims if (claim.id, claim.fence) in self._claimed], None)
             raise
         finally:
             for claim in claims:
-                self._claimed.pop(claim.id, None)
+                self._claimed.pop((claim.id, claim.fence), None)
         return bool(claims)
 
     async def _claim(self) -> Sequence[Claimed]:
@@ -182,13 +182,13 @@ class Converter:
         await self._claim_lock.acquire()
         try:
             if self._claim_in_doubt:
-                lost = await self._inbox.release_except(self._worker, list(self._claimed))
+                lost = await self._inbox.release_except(self._worker, [id for id, _ in self._claimed])
                 if lost:
                     log.warn("{count} messages are released: the result of their claim was lost", count=lost)
             self._claim_in_doubt = True
             claims = await self._inbox.claim(self._worker, self._claim_size)
             self._claim_in_doubt = False
-            self._claimed.update((claim.id, claim) for claim in claims)
+            self._claimed.update(((claim.id, claim.fence), claim) for claim in claims)
             return claims
         finally:
             self._claim_lock.release()
@@ -352,7 +352,7 @@ class Converter:
         kept = await self._settled(settlements)
         by_id = {message.id: message for message in batch}
         for settlement, is_kept in zip(settlements, kept, strict=True):
-            self._claimed.pop(settlement.id, None)
+            self._claimed.pop((settlement.id, settlement.fence), None)
             self._report(by_id[settlement.id], settlement, is_kept)
 
     async def _settled(self, settlements: Sequence[Settlement]) -> list[bool]:

@@ -99,9 +99,19 @@ class Forwarder:
             if pending.wait_seconds > 0:
                 return pending.wait_seconds
             end = await self._attempt(pending)
-            if not await self.store.settle(self.destination.name, fence, end, LEASE_SECONDS):
+            if not await self._settle(fence, end):
                 return None
         return 0.0
+
+    async def _settle(self, fence: int, end: Forwarded) -> bool:
+        """Write the end of an attempt; whether the lease is still held.
+
+        The ledger does not take the end of a message that an operator has skipped or deleted meanwhile.
+        """
+        name = self.destination.name
+        if await self.store.settle(name, fence, end, LEASE_SECONDS):
+            return True
+        return await self.store.renew(name, fence, LEASE_SECONDS)
 
     async def _attempt(self, pending: Pending) -> Forwarded:
         try:
