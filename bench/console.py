@@ -21,9 +21,9 @@ from bench import admin, observe
 from bench.receive import service
 from bench.report import line
 from bench.senders import run as run_load
-from tests.console.browser import ConsoleProcess
 from tests.console.crawl import Client, assets_of, crawl
 from tests.console.data import Engine, admission
+from tests.console.process import ConsoleProcess
 from tests.service_process import ServiceProcess
 
 MESSAGES = int(os.environ.get("IPF_BENCH_MESSAGES", "1000000"))

@@ -1,105 +1,72 @@
-"""The console in a real browser: engine and console as child processes, Debian's chromium driven by Playwright.
+"""The console in a real browser: Debian's chromium driven by Playwright, one for all tests of a process.
 
-`ConsoleProcess` is one `twistd ipf-ui`.  `BrowserTest` is the base of all browser tests.
+`BrowserTest` is the base of all browser tests.  Their modules have `GROUP = "browsers"` and `FAMILY = "console"`.
 """
 
 from __future__ import annotations
 
-import atexit
-import http.client
+import asyncio
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hl7.client import MLLPClient
-from playwright.sync_api import Page, expect, sync_playwright
-from twisted.trial.unittest import SkipTest, TestCase
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from twisted.trial.unittest import TestCase
 
-from tests.service_process import ROOT, ServiceProcess
-from tests.waiting import PATIENCE, free_port
+from tests.console.process import ConsoleProcess
+from tests.console.stage import SETTINGS, Stage, end_own, own, shared
+from tests.faults.feed import admission
+from tests.waiting import PATIENCE, block_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync")  # fmt: skip
 MILLISECONDS = float(os.environ.get("IPF_BROWSER_SECONDS", PATIENCE)) * 1000
 expect.set_options(timeout=MILLISECONDS)
 
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Block until a condition holds.  TimeoutError after PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
-    pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        pause(0.05)
-
-
-class ConsoleProcess:
-    """One `twistd ipf-ui` on loopback, in front of an engine."""
-
-    def __init__(self, folder: Path, engine: str, **environment: str) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.log_path = folder / "console.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPF_", "OIDC_"))}
-        self.environment = kept | {
-            "PYTHONPATH": str(ROOT),
-            "IPF_UI_LISTEN": f"tcp:{self.port}:interface=127.0.0.1",
-            "IPF_UI_ENGINE_URL": engine,
-            **environment,
+_STREAMS = """(() => {
+    const Source = window.EventSource;
+    window.streams = {open: 0, events: 0};
+    window.EventSource = class extends Source {
+        constructor(...given) {
+            super(...given);
+            this.addEventListener("open", () => { window.streams.open += 1; });
+            for (const name of ["state", "rows"]) this.addEventListener(name, () => { window.streams.events += 1; });
         }
+    };
+})()"""
+"""Counts streams that are open, and events that have come, for tests that wait for them."""
 
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process is not None
-        return self._process.pid
+class _Chromium:
+    """The browser of this process, which ends with it.
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._log = self.log_path.open("ab")
-        twistd = Path(sys.executable).with_name("twistd")
-        command = [str(twistd), "--nodaemon", "--pidfile=", "ipf-ui"]
-        self._process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=self._log,
-                                         stderr=subprocess.STDOUT)  # fmt: skip
-        try:
-            wait_until(self.answers)
-        except TimeoutError:
-            raise TimeoutError(f"the console does not answer:\n{self.log_path.read_text()[-2000:]}") from None
+    Playwright keeps an asyncio loop running between its calls.  Tests of other modules run loops of their own, so it is
+    the running one only between `enter` and `leave`.
+    """
 
-    def answers(self) -> bool:
-        """Whether it serves pages."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request("GET", "/signed-out")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+    def __init__(self) -> None:
+        self._browser: Browser | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def stop(self) -> None:
-        """SIGTERM."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(PATIENCE)
-        if self._log is not None:
-            self._log.close()
+    def enter(self) -> Browser:
+        """Its browser, started when needed."""
+        if self._loop is None:
+            self._playwright = sync_playwright().start()
+            self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        if self._browser is None or not self._browser.is_connected():
+            self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        return self._browser
+
+    def leave(self) -> None:
+        """Let other loops run."""
+        asyncio._set_running_loop(None)
+
+
+_chromium = _Chromium()
 
 
 def send(port: int, *messages: bytes) -> None:
@@ -109,102 +76,65 @@ def send(port: int, *messages: bytes) -> None:
             assert b"MSA|AA" in client.send_message(message), message
 
 
-class Backstage:
-    """The engine and the console of a class of tests, started once.  What fails to start is stopped again."""
-
-    current: Backstage | None = None
-
-    def __init__(self, case: type[BrowserTest]) -> None:
-        self.case = case
-        self.folder = Path(tempfile.mkdtemp(prefix="ipf-console-"))
-        self.folder.chmod(0o755)
-        self._stops: list[Callable[[], object]] = [partial(shutil.rmtree, self.folder, ignore_errors=True)]
-        self.engine = ServiceProcess(self.folder, **case.engine_settings)
-        try:
-            self.engine.start()
-            self.add_stop(self.engine.stop)
-            self.console = case.open_console(self)
-            self.add_stop(self.console.stop)
-            self.console.start()
-            self.engine.wait_ready()
-            case.prepare(self)
-        except BaseException:
-            self.stop()
-            raise
-
-    def add_stop(self, stop: Callable[[], object]) -> None:
-        """Something to stop at the end, before everything that was added earlier."""
-        self._stops.append(stop)
-
-    def stop(self) -> None:
-        """Stop both."""
-        while self._stops:
-            self._stops.pop()()
-
-    @classmethod
-    def of(cls, case: type[BrowserTest]) -> Backstage:
-        """Those of this class of tests; those of the class before are stopped.  There is one at a time."""
-        if cls.current is None or cls.current.case is not case:
-            cls.end()
-            cls.current = cls(case)
-        return cls.current
-
-    @classmethod
-    def end(cls) -> None:
-        """Stop the present ones."""
-        if cls.current is not None:
-            cls.current.stop()
-            cls.current = None
-
-
-atexit.register(Backstage.end)
+def admission_from(sender: str, control_id: str, kind: str = "ADT^A01^ADT_A01") -> bytes:
+    """An admission by this sender, of a patient of its own."""
+    message = admission(control_id, f"P-{sender}-{control_id}", "1").replace(b"|FEED|", f"|{sender}|".encode())
+    return message.replace(b"ADT^A01^ADT_A01", kind.encode())
 
 
 class BrowserTest(TestCase):
-    """Base of the browser tests: an engine and a console for each class of tests, a browser context for each page.
+    """Base of the browser tests: a console in front of an engine, and a browser context for each page.
 
-    Tests of one class see each other's messages: they use ids of their own.  A test that stops the engine starts it
-    again, or has `is_alone`: then each test of the class gets an engine of its own.
+    Classes share the engine: they use ids and senders of their own.  `has_own_engine`: the class has one alone, with
+    `engine_settings`.  `is_alone`: each test has one alone.
     """
 
-    timeout = PATIENCE
     maxDiff = None
+    has_own_engine = False
     is_alone = False
-    engine_settings: Mapping[str, str] = {}
+    engine_settings: Mapping[str, str] = SETTINGS
+    console_name = "sandbox"
 
     def setUp(self) -> None:
-        if CHROMIUM is None:
-            raise SkipTest("no browser: chromium is not installed (Debian: apt-get install chromium)")
-        if self.is_alone:
-            Backstage.end()
-        backstage = Backstage.of(type(self))
-        self.engine, self.console = backstage.engine, backstage.console
-        playwright = sync_playwright().start()  # not for longer: asyncio runs no other loop meanwhile
-        self.addCleanup(playwright.stop)
-        self.browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        self.addCleanup(self.browser.close)
+        assert CHROMIUM is not None, "chromium is not installed"
+        case = type(self)
+        if case.is_alone:
+            end_own()
+        stage = own(case, case.engine_settings) if case.is_alone or case.has_own_engine else shared()
+        self.engine, self.console = stage.engine, stage.console(case.console_name, case.open_console)
+        if case.__dict__.get("_prepared") is not stage:
+            case.prepare(stage)
+            case._prepared = stage
+        self.browser = _chromium.enter()
+        self.addCleanup(_chromium.leave)
 
     @classmethod
-    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
+    def open_console(cls, stage: Stage) -> ConsoleProcess:
         """The console of the class, not started: a sandbox."""
-        return ConsoleProcess(backstage.folder, backstage.engine.base_url)
-
-    def wait(self, condition: Callable[[], bool]) -> None:
-        """Block until something holds that no page shows."""
-        deadline = time.monotonic() + MILLISECONDS / 1000
-        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, "what is waited for does not happen")
-            pause(0.05)
+        return ConsoleProcess(stage.folder, stage.engine.base_url)
 
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        """What the engine of the class holds before its first test."""
+    def prepare(cls, stage: Stage) -> None:
+        """What the class puts into its engine before its first test."""
+
+    def wait(self, condition: Callable[[], bool], what: str = "") -> None:
+        """Block until something holds that no page shows."""
+        block_until(condition, what, seconds=MILLISECONDS / 1000)
+
+    def message_id(self, source_id: str, status: str = "") -> int:
+        """The id of a message that was sent, as soon as it has this status."""
+
+        def found() -> int:
+            items = self.engine.get(f"/admin/messages?source_id={source_id}")[1]["items"]
+            return int(items[0]["id"]) if items and status in ("", items[0]["status"]) else 0
+
+        return block_until(found, f"the message {source_id} is {status or 'there'}")
 
     def page(self, **options: Any) -> Page:
         """A page of a new browser context.  Script errors and refusals of the content policy fail the test."""
         context = self.browser.new_context(base_url=self.console.url, **options)
         context.set_default_timeout(MILLISECONDS)
+        context.add_init_script(_STREAMS)
         self.addCleanup(context.close)
         page = context.new_page()
         errors: list[str] = []

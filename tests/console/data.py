@@ -1,7 +1,7 @@
 """A morning in a hospital, all invented: what the pages show in the walk over them and in the screenshots.
 
-`seed` fills an engine that runs with `SETTINGS`: messages of many kinds, converted and dead, some that a person must
-decide about, rejected frames, a subscription that works and one that does not, a topic, a job.
+`seed` fills an engine that runs with `stage.SETTINGS`: messages of many kinds, converted and dead, some that a person
+must decide about, rejected frames, a subscription that works and one that does not, a topic, a job.
 """
 
 from __future__ import annotations
@@ -15,18 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from tests.console.browser import wait_until
 from tests.service_process import ROOT, ServiceProcess
 from tests.traffic.messages import END, VT
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, block_until
 
 Json = dict[str, Any]
 
-SETTINGS = {
-    "IPF_PERMANENT_ERRORS": "dead_letter",  # what no retry mends is a dead letter at once
-    "IPF_BACKOFF_BASE_MS": "300000",
-    "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS": "1",
-}
 CORPUS = ROOT / "tests/corpus"
 NUMBER_SYSTEM = "urn:ipf:authority:HOSPITAL"
 
@@ -70,7 +64,7 @@ class Engine:
 
     def settled(self) -> None:
         """Wait until nothing is being converted and nothing can be."""
-        wait_until(lambda: not self._busy())
+        block_until(lambda: not self._busy(), "nothing is being converted")
 
     def _busy(self) -> bool:
         queue = self.must("GET", "/admin/observe/system")["queue"]
@@ -166,11 +160,11 @@ def seed(engine: Engine, working: str, broken: str) -> None:
     assert engine.send(b"this is no HL7", b"MSH|^~\\&|X|\r") == ["AR", "AR"]
     ambiguous(engine)
     engine.settled()
-    wait_until(lambda: engine.must("GET", "/admin/unread-fields")["total"] > 0)
+    block_until(lambda: engine.must("GET", "/admin/unread-fields")["total"] > 0, "unread fields")
     cause = engine.must("GET", "/admin/dead-letters/errors")["items"][0]
     engine.must("POST", "/admin/dead-letters/retry", {"fingerprint": cause["fingerprint"]})
     engine.settled()
-    wait_until(lambda: _status(engine, subscriptions[1]) == "error")
+    block_until(lambda: _status(engine, subscriptions[1]) == "error", "the broken subscriber is noticed")
 
 
 def ambiguous(engine: Engine) -> None:
@@ -193,7 +187,7 @@ def subscribe(engine: Engine, working: str, broken: str) -> Sequence[str]:
                 "criteria": criteria, "channel": channel}  # fmt: skip
         ids.append(engine.must("POST", "/fhir/Subscription", body)["id"])
     for id in ids:
-        wait_until(lambda id=id: _status(engine, id) != "requested")  # type: ignore[misc]
+        block_until(lambda id=id: _status(engine, id) != "requested", "the subscription is active")  # type: ignore[misc]
     topic = {"resourceType": "SubscriptionTopic", "id": "admissions", "url": "http://example.org/topics/admissions",
              "status": "active", "title": "Admissions", "resourceTrigger": [{
                  "resource": "Encounter", "supportedInteraction": ["create"]}]}  # fmt: skip

@@ -10,7 +10,9 @@ from pathlib import Path
 from playwright.sync_api import Page
 from twisted.trial.unittest import SkipTest
 
-from tests.console.browser import Backstage, BrowserTest, ConsoleProcess
+from tests.console.browser import BrowserTest
+from tests.console.process import ConsoleProcess
+from tests.console.stage import Stage
 from tests.flows.idp import NODE, prepared
 from tests.waiting import free_port
 
@@ -20,22 +22,24 @@ SCRIPT = Path(__file__).with_name("provider.mjs")
 class PeopleTest(BrowserTest):
     """Base of tests in which people sign in: `ada` is an admin, `olga` an operator, `vic` a viewer."""
 
+    console_name = "people"
+
     @classmethod
-    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
+    def open_console(cls, stage: Stage) -> ConsoleProcess:
         installed = prepared()
         if installed is None:
             raise SkipTest("the identity provider cannot be installed: npm, or its registry, is not there")
         port = free_port()
         console = ConsoleProcess(
-            backstage.folder, backstage.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}",
+            stage.folder, stage.engine.base_url, OIDC_ISSUER=f"http://127.0.0.1:{port}",
             OIDC_CLIENT_ID="console", OIDC_CLIENT_SECRET="a secret: with signs",
         )  # fmt: skip
         script = shutil.copy(SCRIPT, installed / f"provider-{port}.mjs")
-        backstage.add_stop(Path(script).unlink)
+        stage.add_stop(Path(script).unlink)
         command = [str(NODE), script, str(port), console.url]
-        with (backstage.folder / "provider.log").open("wb") as log:
+        with (stage.folder / "provider.log").open("wb") as log:
             provider = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        backstage.add_stop(partial(_end, provider))
+        stage.add_stop(partial(_end, provider))
         assert provider.stdout is not None
         line = provider.stdout.readline()
         assert line == b"ready\n", line

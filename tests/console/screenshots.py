@@ -16,7 +16,9 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from tests.console import data
-from tests.console.browser import CHROMIUM, ConsoleProcess
+from tests.console.browser import CHROMIUM
+from tests.console.process import ConsoleProcess
+from tests.console.stage import SETTINGS
 from tests.service_process import ROOT, ServiceProcess
 
 SIZE = {"width": 1100, "height": 620}
@@ -72,7 +74,7 @@ def main(folder: Path) -> None:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ipf-pictures-")))
         os.chmod(scratch, 0o755)
-        engine = ServiceProcess(scratch, **data.SETTINGS)
+        engine = ServiceProcess(scratch, **SETTINGS)
         engine.start()
         stack.callback(engine.stop)
         console = ConsoleProcess(scratch, engine.base_url)

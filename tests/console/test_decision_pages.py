@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.console import data
-from tests.console.browser import Backstage, BrowserTest
+from tests.console.browser import BrowserTest
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
 
 NO_MAP = "no StructureMap is installed for ZDM_Z01"
 
 
 class DecisionPagesTests(BrowserTest):
-    engine_settings = data.SETTINGS
     engine_of_class: data.Engine
 
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        engine = cls.engine_of_class = data.Engine(backstage.engine)
+    def prepare(cls, stage: Stage) -> None:
+        engine = cls.engine_of_class = data.Engine(stage.engine)
         data.ambiguous(engine)
         engine.send(*(data.message("ZDM^Z01", f"Z01-{n}", "ZDM|1|no map", sender="PUMPS") for n in range(3)))
         marital = data.admission("U1", "3001", "Hansen", "Kari").replace(b"|||M\r", b"|||QQ\r")
@@ -46,6 +51,7 @@ class DecisionPagesTests(BrowserTest):
         page.goto("/messages?source_id=AMB-0")
         page.locator("tbody a").first.click()
         page.get_by_role("link", name="Decide it here").click()
+        expect(page).to_have_url(re.compile("/conflicts"))
         page.locator("tbody a").first.click()
         row = page.get_by_role("row", name="Born")
         expect(row.locator("td.differs")).to_have_count(2)

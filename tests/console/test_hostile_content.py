@@ -8,8 +8,12 @@ from urllib.parse import quote
 from playwright.sync_api import Page, expect
 
 from tests.console import data
-from tests.console.browser import Backstage, BrowserTest
+from tests.console.browser import BrowserTest
 from tests.console.crawl import Client, crawl
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
 
 SCRIPT = "<script>window.pwned=1</script>"
 IMAGE = '"><img src=/pwned.png onerror=window.pwned=1>'
@@ -43,11 +47,11 @@ def messages() -> Iterator[bytes]:
 
 
 class HostileContentTests(BrowserTest):
-    engine_settings = data.SETTINGS
+    has_own_engine = True  # every field of it is hostile
 
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        engine = data.Engine(backstage.engine)
+    def prepare(cls, stage: Stage) -> None:
+        engine = data.Engine(stage.engine)
         for number, text in enumerate(HOSTILE):
             channel = {
                 "type": "rest-hook",

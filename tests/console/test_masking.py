@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.console.browser import Backstage, ConsoleProcess, send
+from tests.console.browser import send
 from tests.console.people import PeopleTest
+from tests.console.process import ConsoleProcess
+from tests.console.stage import Stage
 from tests.faults.feed import admission
+
+GROUP = "browsers"
+FAMILY = "console"
 
 SECRETS = ("Hansen", "Kari", "SECRET77", "+47SECRET")
 
@@ -14,18 +19,23 @@ SECRETS = ("Hansen", "Kari", "SECRET77", "+47SECRET")
 class MaskingTests(PeopleTest):
     """`IPF_UI_MASK=viewer`: vic sees no patient data, ada does."""
 
+    console_name = "masked"
+
     @classmethod
-    def open_console(cls, backstage: Backstage) -> ConsoleProcess:
+    def open_console(cls, stage: Stage) -> ConsoleProcess:
         """The console, with masking."""
-        console = super().open_console(backstage)
+        console = super().open_console(stage)
         console.environment["IPF_UI_MASK"] = "viewer"
         return console
 
+    @classmethod
+    def prepare(cls, stage: Stage) -> None:
+        """One patient comes."""
+        send(stage.engine.mllp_port, admission("M77", "SECRET77", "+47SECRET"))
+
     def admitted(self) -> str:
-        """One patient has come; his id."""
-        if not self.engine.get("/fhir/Patient?identifier=SECRET77")[1].get("entry"):
-            send(self.engine.mllp_port, admission("M77", "SECRET77", "+47SECRET"))
-        self.wait(lambda: bool(self.engine.get("/fhir/Patient?identifier=SECRET77")[1].get("entry")))
+        """The patient has come; his id."""
+        self.message = f"/messages/{self.message_id('M77', 'DELIVERED')}"
         return str(self.engine.get("/fhir/Patient?identifier=SECRET77")[1]["entry"][0]["resource"]["id"])
 
     def check_masked(self, page: Page, url: str, *, shows: str = "") -> None:
@@ -40,12 +50,12 @@ class MaskingTests(PeopleTest):
         id, page = self.admitted(), self.page()
         self.sign_in(page, "vic")
         expect(page.get_by_text("Patient data is masked for your role.")).to_be_visible()
-        message, patient = "/messages/1", f"/browse/Patient/{id}"
+        message, patient = self.message, f"/browse/Patient/{id}"
         for url, shows in [
             (message, "***"), (f"{message}?tab=raw", "PID|1||***"), (f"{message}/trace", "***"),
             (f"{message}?tab=effects", id), ("/messages", "M77"), (patient, "***"), (f"{patient}?tab=json", "***"),
             (f"{patient}?tab=history", "***"), (f"{patient}?tab=timeline", ""), ("/browse?type=Patient", id),
-            ("/workbench?message=1", "***"), ("/audit", ""), ("/conflicts", ""),
+            (f"/workbench?message={message.rpartition('/')[2]}", "***"), ("/audit", ""), ("/conflicts", ""),
         ]:  # fmt: skip
             self.check_masked(page, url, shows=shows)
 
@@ -65,25 +75,25 @@ class MaskingTests(PeopleTest):
         self.admitted()
         page = self.page()
         self.sign_in(page, "vic")
-        answer = page.request.get("/api/admin/messages/1")
+        answer = page.request.get(f"/api/admin{self.message}")
         self.assertEqual(answer.status, 200)
         for secret in SECRETS:
             self.assertNotIn(secret, answer.text())
-        for path in ("rejects/1", "messages?patient=SECRET77", "audit/export", "messages/1%2Ftrace"):
+        for path in ("rejects/1", "messages?patient=SECRET77", "audit/export", f"{self.message[1:]}%2Ftrace"):
             self.assertIn(page.request.get(f"/api/admin/{path}").status, (400, 403), path)
 
     def test_others_see_it_and_the_trail_says_so(self) -> None:
         id, page = self.admitted(), self.page()
         self.sign_in(page, "ada", f"/browse/Patient/{id}")
         expect(page.get_by_text("Hansen").first).to_be_visible()
-        page.goto("/messages/1?tab=raw")
+        page.goto(f"{self.message}?tab=raw")
         expect(page.get_by_text("Hansen").first).to_be_visible()
         of_ada = "actor=ada%20of%20the%20ward%20(ada)"
         views = f"/admin/audit?{of_ada}&interaction=view&patient={id}"
         self.wait(lambda: self.engine.get(views)[1]["total"] == 1)
         (found,) = self.engine.get(views)[1]["items"]
         self.assertEqual((found["target"], found["entities"]), (f"/browse/Patient/{id}", [f"Patient/{id}"]))
-        reads = f"/admin/audit?{of_ada}&interaction=read&entity=messages/1"
+        reads = f"/admin/audit?{of_ada}&interaction=read&entity={self.message[1:]}"
         self.wait(lambda: self.engine.get(reads)[1]["total"] == 1)
         page.goto(f"/audit?patient={id}&interaction=view")
         expect(page.get_by_text("ada of the ward (ada)").first).to_be_visible()

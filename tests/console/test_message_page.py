@@ -6,25 +6,29 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.console.browser import Backstage, BrowserTest, send
-from tests.faults.feed import admission
+from tests.console.browser import BrowserTest, admission_from, send
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
 
 
 class MessagePageTests(BrowserTest):
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
+    def prepare(cls, stage: Stage) -> None:
         """Two messages."""
-        send(
-            backstage.engine.mllp_port, *(admission(f"M{number}", f"P{number}", f"+47{number}") for number in range(2))
-        )
+        send(stage.engine.mllp_port, *(admission_from("PAGES", f"PAGE{number}") for number in range(2)))
 
     def opened(self, **options: Any) -> Any:
-        """The page of the message M1, found by a search."""
+        """The page of the message PAGE1, found by a search."""
         page = self.page(**options)
-        page.goto("/messages?status=DELIVERED")
-        self.wait(lambda: page.reload() is not None and page.get_by_role("row").count() == 3)
+        for number in range(2):
+            self.message_id(f"PAGE{number}", "DELIVERED")
+        page.goto("/messages?status=DELIVERED&source_system=PAGES")
+        expect(page.get_by_role("row")).to_have_count(3)
         page.locator("tbody a").first.click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Message ")
+        page.wait_for_load_state()
         return page
 
     def test_fields_have_names_and_paths(self) -> None:
@@ -59,6 +63,7 @@ class MessagePageTests(BrowserTest):
         page.keyboard.press("j")
         expect(page).not_to_have_url(first)
         expect(page.get_by_role("link", name="Previous")).to_be_visible()
+        page.wait_for_load_state()
         page.keyboard.press("k")
         expect(page).to_have_url(first)
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from playwright.sync_api import expect
 
 from tests.console import data
 from tests.console.browser import BrowserTest
 
+GROUP = "browsers"
+FAMILY = "console"
+
 
 class OutageTests(BrowserTest):
-    is_alone = True
-    engine_settings = data.SETTINGS
-
-    def stop_engine(self) -> None:
-        self.engine.stop()
-
-    def start_engine(self) -> None:
-        self.engine.start()
-        self.engine.wait_ready()
+    has_own_engine = True  # it stops
 
     def test_pages_say_so_and_recover_by_themselves(self) -> None:
         engine = data.Engine(self.engine)
@@ -30,25 +23,16 @@ class OutageTests(BrowserTest):
         form.goto("/messages/1")
         expect(overview.locator("[data-queue=dead_letter]")).to_have_text("1")
         loaded = overview.evaluate("() => performance.timeOrigin")
-        self.stop_engine()
+        self.engine.stop()
         expect(overview.locator("#down")).to_be_visible()
         message.goto("/messages/1")
         expect(message.get_by_role("heading", name="The engine does not answer")).to_be_visible()
         form.get_by_role("button", name="Retry").click()
         expect(form.get_by_text("look before you repeat it")).to_be_visible()
-        self.start_engine()
+        self.engine.start()
+        self.engine.wait_ready()
         expect(overview.locator("#down")).to_be_hidden()
         self.assertEqual(overview.evaluate("() => performance.timeOrigin"), loaded)  # live: without a reload
         expect(message.get_by_role("heading", name="Message 1")).to_be_visible()
         self.assertEqual(engine.must("GET", "/admin/messages/1")["status"], "DEAD_LETTER")
         expect(form.get_by_text("look before you repeat it")).to_be_visible()  # a form is not repeated by itself
-
-    def test_the_overview_follows_messages(self) -> None:
-        page = self.page()
-        page.goto("/")
-        expect(page.locator("[data-queue=delivered]")).to_have_text("0")
-        expect(page.get_by_role("status")).to_have_text(re.compile("Nothing needs you"))
-        data.Engine(self.engine).send(*(data.admission(f"A{n}", f"4711{n}", "Hansen", "Kari") for n in range(3)))
-        expect(page.locator("[data-queue=delivered]")).to_have_text("3")
-        data.Engine(self.engine).send(data.message("ZDM^Z01", "Z1", "ZDM|1|nothing maps this"))
-        expect(page.get_by_role("link", name="Dead letters: 1")).to_be_visible()

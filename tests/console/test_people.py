@@ -7,18 +7,23 @@ from urllib.parse import urlencode
 from playwright.sync_api import APIResponse, Page, expect
 
 from tests.console import data
-from tests.console.browser import Backstage
 from tests.console.people import PeopleTest
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
 
 
 class PeopleTests(PeopleTest):
-    engine_settings = data.SETTINGS
-
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        engine = data.Engine(backstage.engine)
-        engine.send(data.message("ZDM^Z01", "Z1", "ZDM|1|nothing maps this"))
+    def prepare(cls, stage: Stage) -> None:
+        engine = data.Engine(stage.engine)
+        engine.send(data.message("ZPE^Z01", "PEOPLE1", "ZPE|1|nothing maps this"))
         engine.settled()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.number = self.message_id("PEOPLE1", "DEAD_LETTER")
 
     def person(self, name: str, path: str = "/") -> Page:
         """A signed-in person in a browser of his own."""
@@ -37,12 +42,12 @@ class PeopleTests(PeopleTest):
         return page.request.post(path, data=urlencode(form), headers=headers, max_redirects=0)
 
     def test_two_people_have_nothing_of_each_other(self) -> None:
-        viewer, admin = self.person("vic", "/messages/1"), self.person("ada", "/messages/1")
+        viewer, admin = self.person("vic", f"/messages/{self.number}"), self.person("ada", f"/messages/{self.number}")
         expect(admin.get_by_role("button", name="Retry")).to_be_visible()
         expect(viewer.get_by_role("button", name="Retry")).to_have_count(0)
-        self.assertEqual(self.post(viewer, "/messages/1/retry", csrf=self.token(viewer)).status, 403)
-        self.assertEqual(self.post(viewer, "/messages/1/retry", csrf=self.token(admin)).status, 403)
-        self.assertEqual(self.post(admin, "/messages/1/retry", csrf=self.token(viewer)).status, 403)
+        self.assertEqual(self.post(viewer, f"/messages/{self.number}/retry", csrf=self.token(viewer)).status, 403)
+        self.assertEqual(self.post(viewer, f"/messages/{self.number}/retry", csrf=self.token(admin)).status, 403)
+        self.assertEqual(self.post(admin, f"/messages/{self.number}/retry", csrf=self.token(viewer)).status, 403)
         self.assertEqual(self.post(viewer, "/sign-out", csrf=self.token(viewer)).status, 200)
         admin.reload()
         expect(admin.get_by_text("ada of the ward")).to_be_visible()
@@ -61,7 +66,7 @@ class PeopleTests(PeopleTest):
     def test_a_form_without_its_token_is_refused(self) -> None:
         page = self.person("ada")
         for form in ({}, {"csrf": ""}, {"csrf": self.token(page)[:-1]}):
-            answer = self.post(page, "/messages/1/retry", **form)
+            answer = self.post(page, f"/messages/{self.number}/retry", **form)
             self.assertEqual((answer.status, "too old" in answer.text()), (403, True))
 
     def test_a_cookie_from_before_the_sign_in_is_not_taken_over(self) -> None:
@@ -77,24 +82,24 @@ class PeopleTests(PeopleTest):
         self.console.start()
 
     def test_after_the_end_of_a_session_he_comes_back_to_the_page(self) -> None:
-        page = self.person("olga", "/messages/1?tab=raw")
+        page = self.person("olga", f"/messages/{self.number}?tab=raw")
         self.end_all_sessions()
         page.get_by_role("link", name="Effects").click()  # the provider still knows her
-        expect(page).to_have_url(f"{self.console.url}/messages/1?tab=effects")
+        expect(page).to_have_url(f"{self.console.url}/messages/{self.number}?tab=effects")
 
     def test_what_is_sent_after_the_end_of_a_session_is_not_done_and_said(self) -> None:
-        page = self.person("olga", "/messages/1?tab=raw")
+        page = self.person("olga", f"/messages/{self.number}?tab=raw")
         self.end_all_sessions()
         page.get_by_role("button", name="Retry").click()
         expect(page.get_by_role("heading", name="Your session has ended")).to_be_visible()
         page.get_by_role("link", name="Sign in again").click()
-        expect(page).to_have_url(f"{self.console.url}/messages/1?tab=raw")
+        expect(page).to_have_url(f"{self.console.url}/messages/{self.number}?tab=raw")
         expect(page.get_by_text("olga of the ward")).to_be_visible()
 
     def test_a_part_of_a_page_after_the_end_of_a_session(self) -> None:
-        page = self.person("ada", "/workbench?message=1")
+        page = self.person("ada", f"/workbench?message={self.number}")
         self.end_all_sessions()
         with page.expect_navigation():
             page.locator("textarea[name=message]").fill("MSH|^~\\&|A")
-        expect(page).to_have_url(f"{self.console.url}/workbench?message=1")
+        expect(page).to_have_url(f"{self.console.url}/workbench?message={self.number}")
         expect(page.get_by_text("ada of the ward")).to_be_visible()

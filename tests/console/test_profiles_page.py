@@ -6,14 +6,18 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.console.browser import Backstage, BrowserTest
+from tests.console.browser import BrowserTest
+from tests.console.stage import Stage
 from tests.vendor_profiles.samples import MAP, small, tar
 from tests.waiting import free_port
+
+GROUP = "browsers"
+FAMILY = "console"
 
 
 class ProfilesPageTests(BrowserTest):
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
+    def prepare(cls, stage: Stage) -> None:
         """A port for the profile."""
         cls.port = free_port()
 

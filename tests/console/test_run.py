@@ -10,14 +10,14 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, TestCase
 
-from tests.console.browser import ConsoleProcess, wait_until
+from tests.console.process import ConsoleProcess
 from tests.service_process import ROOT, ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, block_until
+
+GROUP = "flows"
 
 
 class RunTests(TestCase):
-    timeout = PATIENCE
-
     def setUp(self) -> None:
         if not (ROOT / ".venv").exists():
             raise SkipTest("bin/run would install .venv")
@@ -40,16 +40,16 @@ class RunTests(TestCase):
 
     def test_both_start_and_stop_together(self) -> None:
         running = self.run_both()
-        wait_until(self.engine.answers)
-        wait_until(self.console.answers)
+        block_until(self.engine.answers)
+        block_until(self.console.answers)
         log = (self.folder / "log").read_text()
         self.assertIn(f"console {self.console.url} of {self.engine.base_url}", log)
         running.send_signal(signal.SIGTERM)
         self.assertEqual(running.wait(PATIENCE), 0)
-        wait_until(lambda: not self.console.answers())
+        block_until(lambda: not self.console.answers())
 
     def test_a_console_that_cannot_start_leaves_the_engine_alone(self) -> None:
         running = self.run_both(IPF_UI_LISTEN=f"tcp:{self.engine.http_port}:interface=203.0.113.1")
-        wait_until(self.engine.answers)
-        wait_until(lambda: "IPF_UI_LISTEN" in (self.folder / "log").read_text())
+        block_until(self.engine.answers)
+        block_until(lambda: "IPF_UI_LISTEN" in (self.folder / "log").read_text())
         self.assertIsNone(running.poll())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.console.browser import send
+from tests.console.browser import admission_from, send
 from tests.console.people import PeopleTest
-from tests.faults.feed import admission
+
+GROUP = "browsers"
+FAMILY = "console"
 
 
 class SignInTests(PeopleTest):
     """The console with OIDC_* set."""
-
-    engine_settings = {"IPF_BACKOFF_BASE_MS": "300000"}  # what failed waits for a person
 
     def test_a_person_comes_back_to_the_page_that_he_asked_for(self) -> None:
         page = self.page()
@@ -25,15 +25,14 @@ class SignInTests(PeopleTest):
         self.assertNotIn("eyJ", page.content() + str(cookies))
 
     def test_a_retry_names_the_person_in_the_audit_trail(self) -> None:
-        send(self.engine.mllp_port, admission("R1", "P1", "1").replace(b"ADT^A01^ADT_A01", b"ZZZ^Z01"))
-        page = self.page()
-        self.wait(lambda: self.engine.get("/admin/messages/1")[1]["status"] == "FAILED")
-        self.sign_in(page, "ada", "/messages/1")
+        send(self.engine.mllp_port, admission_from("RETRIED", "R1", "ZZZ^Z01"))
+        id, page = self.message_id("R1", "DEAD_LETTER"), self.page()
+        self.sign_in(page, "ada", f"/messages/{id}")
         page.get_by_role("button", name="Retry").click()
         query = "/admin/audit?interaction=retry&actor=ada%20of%20the%20ward%20(ada)"
         self.wait(lambda: self.engine.get(query)[1]["total"] == 1)
         (found,) = self.engine.get(query)[1]["items"]
-        self.assertEqual((found["target"], found["http_status"]), ("admin/messages/1/retry", 200))
+        self.assertEqual((found["target"], found["http_status"]), (f"admin/messages/{id}/retry", 200))
 
     def test_signing_out_ends_both_sessions(self) -> None:
         page = self.page()

@@ -5,17 +5,20 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from tests.console import data
-from tests.console.browser import Backstage, BrowserTest
+from tests.console.browser import BrowserTest
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
 
 
 class SubscriptionsPageTests(BrowserTest):
-    engine_settings = data.SETTINGS
     engine_of_class: data.Engine
 
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        subscriber, engine = data.Subscriber(), data.Engine(backstage.engine)
-        backstage.add_stop(subscriber.stop)
+    def prepare(cls, stage: Stage) -> None:
+        subscriber, engine = data.Subscriber(), data.Engine(stage.engine)
+        stage.add_stop(subscriber.stop)
         cls.engine_of_class = engine
         data.subscribe(engine, f"{subscriber.url}/working", f"{subscriber.url}/broken")
         engine.send(*(data.admission(f"S{n}", f"100{n}", "Hansen", "Kari") for n in range(3)))

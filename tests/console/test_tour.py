@@ -9,17 +9,21 @@ import sys
 from queue import Queue
 from threading import Thread
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.console.browser import BrowserTest
 from tests.service_process import ROOT
 from tests.waiting import PATIENCE
 
+GROUP = "browsers"
+FAMILY = "console"
+
 TOUR = (ROOT / "docs/tour.md").read_text()
 
 
 class TourTests(BrowserTest):
-    is_alone = True
+    has_own_engine = True  # it counts messages from the first
+    engine_settings = {"IPF_BACKOFF_BASE_MS": "100"}  # five attempts, sooner than in the 15 seconds of the page
 
     def test_the_tour(self) -> None:
         subscriber = self.subscriber()
@@ -30,12 +34,14 @@ class TourTests(BrowserTest):
         # 2: a sample
         page.get_by_role("link", name="Send a message").click()
         page.get_by_label("Sample").select_option(label="ADT^A01: admission")
-        page.get_by_role("button", name="Take this sample").click()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Take this sample").click()
         page.get_by_role("button", name="Send", exact=True).click()
         expect(page.locator("#sent")).to_contain_text("AA")
         self.assertRegex(subscriber.get(timeout=PATIENCE), r"^PUT /Patient/\S+ version 1")
         # 3: an event that no map knows
-        page.get_by_role("button", name="Take this sample").click()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Take this sample").click()
         text = page.get_by_label("Message")
         changed = text.input_value()
         for before, after in (("ADT^A01", "ADT^Z01"), ("Marlowe", "Marlowe-Hart")):
@@ -48,7 +54,7 @@ class TourTests(BrowserTest):
         expect(page).to_have_url(re.compile("/messages/2"))
         self.shown_later(page.locator(".error", has_text="no StructureMap is installed for ADT_Z01").first)
         page.goto("/")
-        expect(page.get_by_role("status")).to_contain_text("Dead letters: 1")  # about 15 s after the last attempt
+        expect(page.get_by_role("status")).to_contain_text("Dead letters: 1")
         page.get_by_role("status").get_by_role("link", name="Dead letters").click()
         expect(page.get_by_text("no StructureMap is installed for ADT_Z01").first).to_be_visible()
         # 5: mend the map
@@ -63,13 +69,19 @@ class TourTests(BrowserTest):
         page.get_by_role("button", name="Install", exact=True).click()
         expect(page.locator("#installed")).to_contain_text("is installed")
         # 6: again
-        page.goto("/messages/2")
-        page.get_by_role("button", name="Retry").click()
+        self.wait(lambda: self.retry(page) or not subscriber.empty(), "the message is delivered")
         self.assertRegex(subscriber.get(timeout=PATIENCE), r"^PUT /Patient/\S+ version 2")
         page.goto("/messages/2?tab=effects")
         self.shown_later(page.get_by_text("Delivered").first)
         page.goto("/")
         expect(page.get_by_role("status")).to_contain_text("Nothing needs you")
+
+    def retry(self, page: Page) -> None:
+        """Retry the message if it is a dead letter: once, unless a converter process compiles the new map for long."""
+        if self.engine.get("/admin/messages/2")[1]["status"] == "DEAD_LETTER":
+            page.goto("/messages/2")
+            with page.expect_navigation():
+                page.get_by_role("button", name="Retry").click()
 
     def shown_later(self, found: Locator) -> None:
         """Reload the page until it shows this: it says what was so when it was opened."""

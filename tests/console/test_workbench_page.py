@@ -6,17 +6,25 @@ from playwright.sync_api import Page, expect
 
 from ipf.console.pages.workbench import NEW_MAP
 from tests.console import data
-from tests.console.browser import Backstage, BrowserTest
+from tests.console.browser import BrowserTest
+from tests.console.stage import Stage
+
+GROUP = "browsers"
+FAMILY = "console"
+
+
+KIND = b"ADT^A05^ADT_A05"
+"""No other class sends messages of this kind."""
 
 
 class WorkbenchPageTests(BrowserTest):
-    engine_settings = data.SETTINGS
     engine_of_class: data.Engine
 
     @classmethod
-    def prepare(cls, backstage: Backstage) -> None:
-        engine = cls.engine_of_class = data.Engine(backstage.engine)
-        engine.send(*(data.admission(f"W{n}", f"200{n}", "Hansen", "Kari", "0221") for n in range(2)))
+    def prepare(cls, stage: Stage) -> None:
+        engine = cls.engine_of_class = data.Engine(stage.engine)
+        admissions = (data.admission(f"W{n}", f"200{n}", "Hansen", "Kari", "0221") for n in range(2))
+        engine.send(*(one.replace(b"ADT^A01^ADT_A01", KIND) for one in admissions))
         engine.settled()
 
     def type_map(self, page: Page, text: str) -> None:
@@ -33,7 +41,8 @@ class WorkbenchPageTests(BrowserTest):
         page.goto("/workbench")
         page.locator("select[name=message]").select_option(index=1)
         page.get_by_label("Begin with").select_option("A new map")
-        page.get_by_role("button", name="Open").click()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Open").click()
         return page
 
     def test_a_mistake_is_marked_at_its_place_while_typing(self) -> None:
@@ -51,7 +60,7 @@ class WorkbenchPageTests(BrowserTest):
         expect(page.locator("#rule")).to_contain_text("candidate.fml:")
         expect(page.locator("#result")).to_contain_text("Fields that are not in the result")
         expect(page.locator("#result section", has_text="Fields that are not").get_by_text("PID-5")).to_be_visible()
-        page.locator("select[name=message_type]").select_option("ADT_A01")
+        page.locator("select[name=message_type]").select_option("ADT_A05")
         page.get_by_role("button", name="Compare with the installed map").click()
         expect(page.locator("#compared")).to_contain_text("2 messages: 0 give the same result, 2 differ.")
         page.on("dialog", lambda dialog: dialog.accept())

@@ -8,14 +8,12 @@ from hashlib import sha256
 from html import unescape
 from typing import Any
 
-from playwright.sync_api import expect
 from twisted.trial.unittest import TestCase
 
 from ipf.wire.admin.schemas.document import document as admin_document
 from ipf.wire.observe.openapi import document as observe_document
 from ipf.wire.reference.operations import reference_of
 from ipf.wire.reference.page import page_of
-from tests.console.browser import BrowserTest
 
 DOCUMENTS = {"admin": admin_document("1"), "observe": observe_document("1")}
 
@@ -95,20 +93,3 @@ class PageTests(TestCase):
     def test_hostile_text_is_text(self) -> None:
         hostile = document_of({"type": "object", "description": "<script>x</script>"})
         self.assertNotIn("<script", page_of({"a": hostile}).body.decode())
-
-
-class BrowserPageTests(BrowserTest):
-    def test_in_a_browser(self) -> None:
-        """Styled under its policy, no request but the page's own, and an address opens its operation."""
-        page, requests, reports = self.page(), [], []  # type: ignore[var-annotated]
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda line: reports.append(line.text))
-        address = f"{self.engine.base_url}/admin/docs"
-        page.goto(address)
-        card = page.locator("#admin-listMessages")
-        self.assertEqual(card.evaluate("one => getComputedStyle(one).borderTopStyle"), "solid")
-        expect(card.get_by_role("cell", name="source_system", exact=False)).to_be_hidden()
-        card.locator("summary").click()
-        expect(card.get_by_role("cell", name="source_system", exact=False).first).to_be_visible()
-        self.assertEqual([one for one in requests if not one.endswith("favicon.ico")], [address])
-        self.assertEqual([one for one in reports if "favicon" not in one], [])
