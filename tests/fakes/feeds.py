@@ -113,8 +113,8 @@ class MemoryFeeds:
         self._row(name).due_at = self._clock()
 
     def _own(self, lease: FeedLease) -> _Row | None:
-        row = self._rows[lease.name]
-        return row if row.fence == lease.fence else None
+        row = self._rows.get(lease.name)
+        return row if row is not None and row.fence == lease.fence else None
 
     def _row(self, name: str) -> _Row:
         if name not in self._rows:

@@ -104,10 +104,12 @@ class MemoryForwards:
     async def settle(self, name: str, fence: int, end: Forwarded, seconds: float) -> bool:
         """See `ForwardStore.settle`."""
         row = self._own(name, fence)
-        entry = None if row is None else self._present(row).get(end.message_id)
-        if row is None or entry is None or entry.status is not PENDING:
+        if row is None:
             return False
         await self.renew(name, fence, seconds)
+        entry = self._present(row).get(end.message_id)
+        if entry is None or entry.status is not PENDING:
+            return False
         entry.status, entry.code, entry.error = end.status, end.code, end.text
         entry.attempts += end.status is not SENT
         entry.ended_at = None if end.status is PENDING else self._clock()
@@ -130,7 +132,8 @@ class MemoryForwards:
         return [self._shown(name, row) for name, row in sorted(self._rows.items())]
 
     def _shown(self, name: str, row: _Row) -> DestinationRow:
-        counts = [one.status for one in self._present(row).values()]
+        entries = self._present(row)
+        counts = [one.status for one in entries.values()]
         head = next(iter(self._pending(row)), None)
         entry = entries[head] if head is not None else None
         sent = [one.ended_at for one in entries.values() if one.status is SENT and one.ended_at is not None]
@@ -154,7 +157,7 @@ class MemoryForwards:
 
     async def retry(self, name: str, message_id: int | None) -> int:
         """See `ForwardStore.retry`."""
-        entries = self._present(self._rows[name])
+        entries = self._present(self._rows[name]) if name in self._rows else {}
         found = [one for id, one in entries.items() if one.status is DEAD and message_id in (None, id)]
         for one in found:
             one.status, one.attempts, one.due_at, one.ended_at = PENDING, 0, self._clock(), None
