@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 from tests.console.process import ConsoleProcess
 from tests.console.stage import SETTINGS, Stage, end_own, own, shared
 from tests.faults.feed import admission
-from tests.waiting import PATIENCE, block_until
+from tests.waiting import LIMIT, PATIENCE, block_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -89,6 +89,7 @@ class BrowserTest(TestCase):
     `engine_settings`.  `is_alone`: each test has one alone.
     """
 
+    timeout = 10 * LIMIT  # it blocks: each of its waits has a limit, and the first test of a class starts an engine
     maxDiff = None
     has_own_engine = False
     is_alone = False

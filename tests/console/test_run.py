@@ -12,12 +12,14 @@ from twisted.trial.unittest import SkipTest, TestCase
 
 from tests.console.process import ConsoleProcess
 from tests.service_process import ROOT, ServiceProcess
-from tests.waiting import PATIENCE, block_until
+from tests.waiting import LIMIT, PATIENCE, block_until
 
 GROUP = "flows"
 
 
 class RunTests(TestCase):
+    timeout = 5 * LIMIT  # it blocks, and each of its waits has a limit
+
     def setUp(self) -> None:
         if not (ROOT / ".venv").exists():
             raise SkipTest("bin/run would install .venv")
@@ -25,6 +27,7 @@ class RunTests(TestCase):
         self.folder.chmod(0o755)
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.engine = ServiceProcess(self.folder)
+        self.engine.prepare()
         self.console = ConsoleProcess(self.folder, "")
         del self.console.environment["IPF_UI_ENGINE_URL"]  # bin/run knows where its engine listens
 
@@ -42,8 +45,8 @@ class RunTests(TestCase):
         running = self.run_both()
         block_until(self.engine.answers)
         block_until(self.console.answers)
-        log = (self.folder / "log").read_text()
-        self.assertIn(f"console {self.console.url} of {self.engine.base_url}", log)
+        line = f"console {self.console.url} of {self.engine.base_url}"
+        block_until(lambda: line in (self.folder / "log").read_text())
         running.send_signal(signal.SIGTERM)
         self.assertEqual(running.wait(PATIENCE), 0)
         block_until(lambda: not self.console.answers())

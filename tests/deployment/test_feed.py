@@ -13,7 +13,7 @@ from threading import Thread
 from twisted.trial.unittest import TestCase
 
 from tests.service_process import ROOT, ServiceProcess
-from tests.waiting import PATIENCE, block_until, free_port
+from tests.waiting import LIMIT, PATIENCE, block_until, free_port
 
 GROUP = "deployment"
 
@@ -22,6 +22,8 @@ MESSAGES = 60
 
 class FeedTests(TestCase):
     """One service for all."""
+
+    timeout = 5 * LIMIT  # it blocks, and each of its waits has a limit
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ipf-feed-")
