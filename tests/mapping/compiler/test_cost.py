@@ -9,10 +9,9 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.config.paths import folder
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.compile import Program
-from ipf.mapping.library.maps import Library
+from tests.corpus import samples
 from tests.mapping.support import HEAD, message, patient_program, program, run
 from tests.traffic.messages_results import oru_orders
 
@@ -87,12 +86,12 @@ class CostTests(TestCase):
 
     def test_results_of_a_message(self) -> None:
         """An ORU^R01 through the maps of the project, to its transaction Bundle."""
-        library = Library.load(folder("maps"))
+        library = samples.library()
 
         def count(orders: int, results: int) -> int:
             raw = oru_orders(orders, results, "C", "P").strip(b"\x0b\x1c\r")
             return counted(lambda: library.transform_message(Message.parse(raw)))
 
         count(2, 2)
-        self.assertLess(count(1, 1000), count(1, 100) * 10 * 1.05)
-        self.assertLess(count(200, 5), count(20, 5) * 10 * 1.05)
+        self.assertLess(count(1, 500), count(1, 50) * 10 * 1.05)
+        self.assertLess(count(100, 5), count(10, 5) * 10 * 1.05)

@@ -90,7 +90,7 @@ class MapTests(TestCase):
             self.assertTrue(problem.text)
 
     def test_depth_is_bounded(self) -> None:
-        deep = 30_000
+        deep = 5_000
         for rules in (
             "src then {" * deep,
             "src.a where " + "(" * deep + "1",
@@ -175,5 +175,5 @@ class MessageTests(TestCase):
             return library().run(message)
 
         run(source(5))
-        small, large = calls(run, source(100)), calls(run, source(1000))
+        small, large = calls(run, source(50)), calls(run, source(500))
         self.assertLess(large, small * 10.5)
