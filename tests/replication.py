@@ -20,14 +20,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tests import processes
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, block_until, free_port
 
 _NEEDED = ("initdb", "pg_ctl", "pg_basebackup", "pg_rewind", "psql")
 _USER = "ipf"
@@ -260,11 +259,12 @@ class Pair:
         self._until(f"application_name = '{self.standby.name}' AND sync_state = 'sync'")
 
     def _until(self, condition: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while self.primary.sql(f"SELECT count(*) FROM pg_stat_replication WHERE {condition}").strip() != "1":
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the standby does not follow: {self.primary.sql('TABLE pg_stat_replication')}")
-            _pause(0.05)
+        found = f"SELECT count(*) FROM pg_stat_replication WHERE {condition}"
+        try:
+            block_until(lambda: self.primary.sql(found).strip() == "1")
+        except AssertionError as late:
+            text = f"the standby does not follow: {self.primary.sql('TABLE pg_stat_replication')}"
+            raise TimeoutError(text) from late
 
     def close(self) -> None:
         """Kill both and remove their folder."""
@@ -272,6 +272,3 @@ class Pair:
             with contextlib.suppress(OSError, psutil.Error):
                 server.stop("kill")
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-_pause = getattr(time, "sleep")  # noqa: B009  # this module blocks on purpose, in a thread
