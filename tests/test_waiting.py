@@ -19,7 +19,46 @@ PAUSES = TESTS / "waiting.py"
 SLEEPS = frozenset({"sleep", "deferLater", "pause"})
 MOST_SECONDS = 60.0
 """A `timeout` of `bin/test`'s tests is at most this (LIMIT on a quiet machine)."""
-STILL = frozenset[str]()
+STILL = frozenset(
+    (
+        "flows/placement_world.py",
+        "flows/test_audit_chain.py",
+        "flows/test_audit_feed.py",
+        "flows/test_brokers.py",
+        "flows/test_consents.py",
+        "flows/test_deident.py",
+        "flows/test_end_to_end.py",
+        "flows/test_erasure.py",
+        "flows/test_fhir_clients.py",
+        "flows/test_hostile.py",
+        "flows/test_hostile_values.py",
+        "flows/test_identity.py",
+        "flows/test_mapping.py",
+        "flows/test_profile_upgrades.py",
+        "flows/test_profiles.py",
+        "flows/test_remote_fhir.py",
+        "flows/test_replicas.py",
+        "flows/test_roles.py",
+        "flows/test_rolling_upgrade.py",
+        "flows/test_secrets.py",
+        "flows/test_start.py",
+        "flows/test_systemd.py",
+        "flows/test_tokens.py",
+        "flows/test_topics.py",
+        "flows/test_two_tenants.py",
+        "flows/test_upgrade.py",
+        "pipeline/maintenance/test_erasure_crash.py",
+        "postgres.py",
+        "store/backup/test_backup.py",
+        "store/inbox/test_forwards.py",
+        "store/inbox/test_inbox.py",
+        "store/inbox/test_partition_upgrade.py",
+        "store/postgres/test_connect.py",
+        "store/postgres/test_database.py",
+        "store/postgres/test_migrate.py",
+        "store/postgres/test_probe.py",
+    )
+)
 """Modules that are not mended yet."""
 
 
