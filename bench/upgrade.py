@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from bench.receive import postgres_socket, service
@@ -81,8 +82,8 @@ async def _parts(port: int, first: Activated, second: Activated, rest: ServicePr
 
 async def _measured(name: str, number: int, port: int, step: Step) -> None:
     """The load from a little before until a little after a step."""
-    callers = Callers(port, pause=PAUSE, prefix=f"U{number}C")
-    feed = Feed(port, senders=4, pause=PAUSE, first_sender=10 * number)
+    callers = Callers(port, rest=partial(asyncio.sleep, PAUSE), prefix=f"U{number}C")
+    feed = Feed(port, senders=4, rest=partial(asyncio.sleep, PAUSE), first_sender=10 * number)
     callers.start()
     feed.start()
     await asyncio.sleep(SECONDS / 2)

@@ -60,6 +60,11 @@ def block_until(condition: Callable[[], T], what: str = "", *, seconds: float = 
     return result
 
 
+async def breathe() -> None:
+    """A moment between two requests of a simulated client, so that it does not take the machine for itself."""
+    await _pause(reactor)
+
+
 async def turns(count: int = 3) -> None:
     """Let the reactor run so many times: what is due now has happened then, for tests that nothing happens."""
     for _ in range(count):

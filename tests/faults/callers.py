@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tests.faults.feed import admission
 from tests.traffic.messages import END
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, breathe, until
 
 _FOR_EVER = float("inf")
 
@@ -27,6 +27,7 @@ class Callers:
     senders: int = 4
     window: int = 40
     behind: Callable[[], int] = lambda: 0
+    rest: Callable[[], Awaitable[object]] = breathe
     prefix: str = "C"  # of control ids
     refused: int = 0
     repeated: int = 0
@@ -59,6 +60,7 @@ class Callers:
             await self._until_accepted(message, control_id)
             self.waits.append(time.monotonic() - began)
             self.accepted.add(control_id)
+            await self.rest()
 
     async def _until_accepted(self, message: bytes, control_id: str) -> None:
         await until(lambda: self._accepted(message, control_id), control_id, seconds=_FOR_EVER)

@@ -10,12 +10,12 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.traffic.messages import END, VT
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, breathe, until
 
 _FOR_EVER = float("inf")
 """Senders never give up; what waits for their acknowledgements does."""
@@ -46,12 +46,11 @@ class Answer(NamedTuple):
 
 @dataclass
 class Feed:
-    """`senders` connections, each with patients of its own; `sent` and `accepted` map control
-    ids to patients.
+    """`senders` connections, each with patients of its own; `sent` and `accepted` map control ids to patients.
 
     Senders go on while fewer than `window` messages are on their way through the service, as `behind` says: the load is
-    what the machine converts, however slow it is.  One that receives no answer within `answer_seconds` connects again
-    and repeats.
+    what the machine converts, however slow it is.  `rest` is awaited between two messages of a sender.  One that
+    receives no answer within `answer_seconds` connects again and repeats.
     """
 
     port: int
@@ -61,6 +60,7 @@ class Feed:
     patients_each: int = 5
     window: int = 40
     behind: Callable[[], int] = lambda: 0
+    rest: Callable[[], Awaitable[object]] = breathe
     first_sender: int = 0
     accepted: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
@@ -133,6 +133,7 @@ class Feed:
             message = admission(control_id, patient, f"+47{sender:02}{number:06}")
             await self._until_accepted(sender, control_id, message)
             self.accepted[control_id] = patient
+            await self.rest()
 
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:
         await until(lambda: self._accepted(sender, control_id, message), control_id, seconds=_FOR_EVER)

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.replica_client import (
     WRITER,
     Readers,
@@ -22,7 +22,7 @@ from tests.replication import why_not
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
 from tests.traffic.subscribers import subscribe
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, block_until
 
 GROUP = "failover"
 
@@ -51,6 +51,7 @@ class _Sink(Sink):
 
 
 class ReadReplicaTests(TestCase):
+    timeout = LIMIT
     if why_not():
         skip = why_not()
 
@@ -111,8 +112,7 @@ class ReadReplicaTests(TestCase):
         """Whether a read of the standby was seen to be behind.  What must hold at any speed is checked each time."""
         service = world.service
         self.assertEqual(ask(service, "PUT", f"Patient/{id}", patient(id, "old"), address=WRITER).status, 201)
-        while ask(second, "GET", f"Patient/{id}").status != 200 or not world.is_caught_up():
-            pass  # bounded by the limit of `run`
+        block_until(lambda: ask(second, "GET", f"Patient/{id}").status == 200 and world.is_caught_up(), "the standby")
         first_page = ask(second, "GET", "Patient?_count=2&_sort=_id", Cache_Control="no-cache")
         world.pause_replay()
         written = ask(service, "PUT", f"Patient/{id}", patient(id, "new"), address=WRITER)
@@ -277,10 +277,8 @@ class ReadReplicaTests(TestCase):
         narrow = by("phone", "system/Patient.rs?family=one")
         for name in ("p1", "p2"):
             self.assertEqual(ask(service, "PUT", f"Patient/{name}", patient(name, "one"), **feed).status, 201)
-        while not world.is_caught_up():
-            pass
-        while ask(service, "GET", "Patient/p1", **backup).status != 200:
-            pass
+        block_until(world.is_caught_up, "the standby")
+        block_until(lambda: ask(service, "GET", "Patient/p1", **backup).status == 200, "the standby is read")
         world.pause_replay()
         consent: dict[str, Any] = {
             "resourceType": "Consent", "id": "denial", "status": "active",

@@ -72,7 +72,7 @@ class ProfileUpgradeTests(TestCase):
         self.sending = True
         try:
             async with Running(IPF_PROFILE_DIR=str(folder), IPF_WORKER_PROCESSES="1") as self.running:
-                others = Feed(self.running.service.mllp_port, senders=1, pause=0.02)
+                others = Feed(self.running.service.mllp_port, senders=1)
                 others.start()
                 await self._install("1", self.archive("1"))
                 sender = asyncio.create_task(self._send())

@@ -104,7 +104,7 @@ class ProfileFlowTests(TestCase):
 
     async def _under_a_feed(self) -> None:
         """Three reloads while both ports are busy: everything is taken and delivered, later ones by the new map."""
-        feed = Feed(self.running.service.mllp_port, senders=2, pause=0.02)
+        feed = Feed(self.running.service.mllp_port, senders=2)
         feed.start()
         sending, sent = True, 0
 

@@ -35,7 +35,7 @@ class ReplicaTests(TestCase):
                 shutil.rmtree(second.folder, ignore_errors=True)
 
     async def _feed_both(self, scenario: Scenario, second: ServiceProcess) -> None:
-        other = Feed(second.mllp_port, senders=4, first_sender=50, patients_each=500, pause=0)
+        other = Feed(second.mllp_port, senders=4, first_sender=50, patients_each=500)
         scenario.feed.start()
         other.start()
         async with asyncio.timeout(PATIENCE):  # its converter may still be loading maps
