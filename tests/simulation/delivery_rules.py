@@ -38,6 +38,7 @@ class Held:
     cursor: int = 0
     events: list[Event] = field(default_factory=list)
     exhausted: bool = False
+    exhausted_at: float = 0.0
 
 
 @dataclass
@@ -113,6 +114,10 @@ class DeliveryRules:
         is_early = held.not_before is not None and held.not_before > now
         self.rules.hold(not is_early, f"{name} is sent again before {held.not_before}")
         self.rules.hold(lease.attempt_count == held.failures, f"{name}: the lease says {lease.attempt_count} failures")
+        holder = self.world.processes.get(held.holder)
+        if held.exhausted and holder is not None and holder.alive:
+            is_troubled = holder.trouble >= held.exhausted_at - 1.0
+            self.rules.hold(is_troubled, f"{name} is still active after its last attempt")
         held.token, held.until, held.not_before = lease.token, lease.until, None
         self._check_next(held, lease.events)
 
@@ -130,6 +135,7 @@ class DeliveryRules:
         held.cursor = max(held.cursor, end.delivered_to or 0)
         failures = _failures(held.failures, end.attempts)
         held.exhausted = failures >= self.world.delivery_backoff.max_attempts
+        held.exhausted_at = self.world.clock.seconds() if held.exhausted else 0.0
         self._check_count(name, failures, held, end)
         held.failures = end.attempt_count
         held.until = end.keep_until if result.is_kept else None
@@ -138,8 +144,8 @@ class DeliveryRules:
             self._check_next(held, result.events)
 
     def _check_count(self, name: str, failures: int, held: Held, end: DeliveryEnd) -> None:
-        if not end.attempts or end.attempts[-1].succeeded:
-            return
+        if not end.attempts or end.attempts[-1].succeeded or held.status != "active":
+            return  # a change of status resets the count
         expected = (0,) if held.exhausted else (failures,)
         if self.world.in_flight > 1:  # several that fail together are one failure
             expected = tuple(range(0 if held.exhausted else 1, failures + 1))
@@ -210,5 +216,3 @@ def _failures(before: int, attempts: Sequence[Attempt]) -> int:
     for attempt in attempts:
         before = 0 if attempt.succeeded else before + 1
     return before
-
-

@@ -114,5 +114,3 @@ class ForwardRules:
             if one.original_id is None and one.message.source_protocol not in JSON_PROTOCOLS
         ]  # fmt: skip
         return found + ([f"forwarding is at {row.filled_to}"] if row.filled_to < max(newest, default=0) else [])
-
-

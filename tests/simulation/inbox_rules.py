@@ -56,6 +56,7 @@ class InboxRules:
     deleted_keys: set[str] = field(default_factory=set)
     held: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     computed: dict[tuple[int, int], datetime | None] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
     count: int = 0
 
     def delay(self, attempts: int) -> timedelta:
@@ -195,14 +196,20 @@ class InboxRules:
     # -- effects
 
     def _stored(self, writes: Any) -> None:
-        """Resources are written in the order of a patient's messages."""
+        """Resources are written once, each version after the one before, in the order of a patient's messages."""
+        for change in writes.changes:
+            key = change.tenant, change.version.resource_type, change.version.id
+            numbers = [version.version_id for version in self.world.fhir.versions[key]]
+            self.rules.hold(numbers == list(range(1, len(numbers) + 1)), f"{key} has the versions {numbers}")
+        rows = self.world.inbox.rows.values()
         for receipt in writes.receipts:
-            found = [one for one in self.world.inbox.rows.values() if f"message/{one.message.correlation_id}" == receipt.key]
-            for row in found if found and found[0].message.ordering_key is not None else ():
-                claimed = self.seen[row.id].claimed
-                for other in self.world.inbox.rows.values():
+            self.rules.hold(receipt.key not in self.written, f"{receipt.key} is written twice")
+            self.written.add(receipt.key)
+            row = next((one for one in rows if f"message/{one.message.correlation_id}" == receipt.key), None)
+            if row is not None and row.message.ordering_key is not None:
+                for other in rows:
                     if other.id < row.id and other.message.ordering_key == row.message.ordering_key:
-                        self._check_order(other, row, claimed)
+                        self._check_order(other, row, self.seen[row.id].claimed)
 
     def _check_order(self, other: Row, row: Row, claimed: int) -> None:
         is_written = (other.message.tenant, f"message/{other.message.correlation_id}") in self.world.fhir.receipts

@@ -1,9 +1,9 @@
 """A run: the whole service in one thread, drawn from a seed.
 
 The stages are the real ones (`replica.py`), on the stores in memory.  Senders, subscribers, a receiver of forwarded
-messages and a polled server are in memory too (`transports.py`).  For a while a seed makes calls late or lost, processes
-crash, stall, stop and start, subscribers fail, and operators act (`operators.py`).  Then all faults end, and everything
-must come to rest.  After each step the rules hold (`rules.py`).
+messages and a polled server are in memory too (`transports.py`).  For a while a seed makes calls late or lost,
+processes crash, stall, stop and start, subscribers fail, and operators act (`operators.py`).  Then all faults end, and
+everything must come to rest.  After each step the rules hold (`rules.py`).
 """
 
 from __future__ import annotations
@@ -226,5 +226,3 @@ class World:
     def digest(self) -> str:
         """Of the trace."""
         return hashlib.sha256(repr(self.rules.trace).encode()).hexdigest()[:16]
-
-
