@@ -147,4 +147,6 @@ def run(units: Sequence[Unit], jobs: int, scratch: Path, report: Report) -> None
         stopped.set()
         for worker in workers:
             worker.kill()
+        for thread in threads:
+            thread.join()
         raise
