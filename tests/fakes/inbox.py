@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from ipf.errors import Category, Problem
 from ipf.hl7.words import folded, patients_of, query_words, words_of
 from ipf.ports import (
-    OPEN_STATES,
     Backoff,
     Claimed,
     Clock,
@@ -28,6 +27,8 @@ from ipf.ports import (
 )
 from ipf.ports.identity import AnswerKind, ConflictStatus, IdentityFinding
 from ipf.ports.messages.inbox import EVERY_TENANT
+from ipf.store.inbox.inbox import DEFER_SECONDS
+from tests.fakes import claims
 
 
 @dataclass
@@ -107,18 +108,15 @@ class MemoryInbox:
     async def claim(self, worker: str, limit: int) -> list[Claimed]:
         """See `ports.Inbox.claim`."""
         self._check()
-        now, blocked = self._clock(), set()
-        taken: list[Row] = []
-        for row in sorted(self.rows.values(), key=lambda row: row.id):
-            key = row.message.ordering_key
-            due = row.status in (Status.RECEIVED, Status.FAILED) and row.ready_at <= now
-            if due and key not in blocked and len(taken) < limit:
-                taken.append(row)
-            elif row.status in OPEN_STATES and key is not None and not self._passes(row):
-                blocked.add(key)
-        for row in taken:
-            row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
-        return [_claimed(row) for row in taken]
+        now, rows = self._clock(), self.rows.values()
+        for _ in range(claims.DEFER_ROUNDS):
+            taken, deferred = claims.claimable(rows, limit, now, self._passes)
+            for row in taken:
+                row.status, row.fence, row.claimed_by, row.leased_at = Status.TRANSFORMING, row.fence + 1, worker, now
+            claims.recheck(deferred, rows, now, self._passes)
+            if taken or not deferred:
+                return [_claimed(row) for row in taken]
+        return []
 
     def _passes(self, row: Row) -> bool:
         """Whether it does not hold back later messages of its key."""
@@ -143,7 +141,20 @@ class MemoryInbox:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See `ports.Inbox.settle`."""
         self._check()
-        return [self._settle_one(settlement) for settlement in settlements]
+        held = [(end, row) for end in settlements if (row := self._held(end.id, end.fence)) is not None]
+        late = [row for end, row in held if end.was_passed and end.status is Status.DELIVERED]
+        if late:
+            self.follow(late, "passed by later messages")
+        ended = [row for end, row in held if self._ends(end)]
+        behind = claims.behind(ended, self.rows.values(), self._clock())
+        results = [self._settle_one(settlement) for settlement in settlements]
+        claims.wake(behind, self._clock())
+        return results
+
+    def _ends(self, end: Settlement) -> bool:
+        """Whether later messages of the key need not wait any longer."""
+        passed = end.status is Status.FAILED and end.permanent and not self._holds_permanent
+        return passed or end.status in (Status.DELIVERED, Status.DEAD_LETTER)
 
     def _settle_one(self, end: Settlement) -> bool:
         if end.status is Status.TRANSFORMING:
@@ -151,8 +162,6 @@ class MemoryInbox:
         row, now = self._held(end.id, end.fence), self._clock()
         if row is None:
             return False
-        if end.was_passed and end.status is Status.DELIVERED:
-            self.follow([row], "passed by later messages")
         row.status, row.claimed_by, row.leased_at, row.ready_at = end.status, None, None, now
         row.map_url = end.map_url or row.map_url
         row.transform_ms = end.transform_ms if end.transform_ms is not None else row.transform_ms
@@ -195,7 +204,12 @@ class MemoryInbox:
 
     async def recover_stale(self, older_than_seconds: float, backoff: Backoff) -> list[StaleRecovery]:
         """See `ports.Inbox.recover_stale`."""
-        limit = self._clock() - timedelta(seconds=older_than_seconds)
+        now = self._clock()
+        longest = now + timedelta(seconds=max(backoff.max_ms / 1000, DEFER_SECONDS) + 10)
+        for row in self.rows.values():
+            if row.status in claims.WAITING and row.ready_at > longest:  # the clock was set back
+                row.ready_at, row.next_attempt_at = now, now if row.status is Status.FAILED else None
+        limit = now - timedelta(seconds=older_than_seconds)
         return self._recover(lambda row: row.leased_at is not None and row.leased_at < limit, backoff)
 
     async def recover_worker(self, worker: str, backoff: Backoff) -> list[StaleRecovery]:
@@ -211,9 +225,10 @@ class MemoryInbox:
     def _recover(self, lost: Callable[[Row], bool], backoff: Backoff) -> list[StaleRecovery]:
         self._check()
         now, found = self._clock(), []
-        for row in self.rows.values():
-            if row.status is not Status.TRANSFORMING or not lost(row):
-                continue
+        held = [row for row in self.rows.values() if row.status is Status.TRANSFORMING and lost(row)]
+        ended = [row for row in held if row.attempt_count + 1 >= backoff.max_attempts]
+        behind = claims.behind(ended, self.rows.values(), now)
+        for row in held:
             row.attempt_count += 1
             due = now + timedelta(milliseconds=backoff.delay_ms(row.attempt_count))
             dead = row.attempt_count >= backoff.max_attempts
@@ -227,6 +242,7 @@ class MemoryInbox:
                 row.id, message.correlation_id, *names, row.attempt_count, row.status, message.source_protocol
             )
             found.append(recovered)
+        claims.wake(behind, now)
         return found
 
     async def page(self, wanted: MessageFilter, limit: int, offset: int) -> MessagePage:
@@ -255,7 +271,9 @@ class MemoryInbox:
 
     async def delete(self, message_id: int) -> None:
         """See `ports.Inbox.delete`."""
-        del self.rows[self._in_state(message_id, Status.DEAD_LETTER).id]
+        gone = self._in_state(message_id, Status.DEAD_LETTER).id
+        for row in [row for row in self.rows.values() if gone in (row.id, row.original_id)]:
+            del self.rows[row.id]
 
     async def counts(self) -> dict[Status, int]:
         """See `ports.Inbox.counts`."""

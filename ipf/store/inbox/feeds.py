@@ -31,8 +31,8 @@ class PostgresFeeds:
     async def begin(self, name: str, worker: str, lease_seconds: float) -> FeedLease | None:
         """See `FeedStore.begin`."""
         rows = await self._database.many(f"""
-INSERT INTO polled_feeds AS f (name, leased_by, leased_until, fence)
-VALUES ({literal(name)}, {literal(worker)}, now() + {_seconds(lease_seconds)}, 1)
+INSERT INTO polled_feeds AS f (name, due_at, leased_by, leased_until, fence)
+VALUES ({literal(name)}, now(), {literal(worker)}, now() + {_seconds(lease_seconds)}, 1)
 ON CONFLICT (name) DO UPDATE
 SET leased_by = excluded.leased_by, leased_until = excluded.leased_until, fence = f.fence + 1
 WHERE f.due_at <= now() AND (f.leased_until IS NULL OR f.leased_until <= now())

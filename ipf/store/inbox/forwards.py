@@ -72,8 +72,8 @@ ORDER BY id LIMIT {limit}""")
 WITH held AS (
     UPDATE forward_destinations SET filled_to = {reached} WHERE {_own(name, fence)} RETURNING 1
 ), filled AS (
-    INSERT INTO forwards (destination, message_id)
-    SELECT {literal(name)}, b.id FROM held, (
+    INSERT INTO forwards (destination, message_id, due_at)
+    SELECT {literal(name)}, b.id, now() FROM held, (
         SELECT id FROM message_bodies WHERE id = ANY ({bigints(ids)}) FOR KEY SHARE -- none that is removed meanwhile
     ) b ON CONFLICT DO NOTHING
 )

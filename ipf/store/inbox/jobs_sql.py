@@ -24,9 +24,9 @@ START = Statement(
     "text, text, text, boolean, integer, text",
     rf"""
 WITH job AS (
-    INSERT INTO admin_jobs (tenant, kind, selection, following, per_second, total, status)
+    INSERT INTO admin_jobs (tenant, kind, selection, following, per_second, total, status, created_at, updated_at)
     VALUES ({_TENANT_OF_ALL}, $2, $3, $4, $5, coalesce(array_length(string_to_array($6, E'\x1f'), 1), 0),
-            CASE WHEN $6 = '' THEN 'done' ELSE 'requested' END)
+            CASE WHEN $6 = '' THEN 'done' ELSE 'requested' END, now(), now())
     RETURNING *
 ), messages AS (
     INSERT INTO admin_job_messages (job_id, message_id)

@@ -127,8 +127,9 @@ SET_OVERRIDE = Statement(
     f"""
 WITH bumped AS ({_BUMP})
 INSERT INTO code_overrides AS o
-    (tenant, source_system, concept_map, code, target_system, target_code, target_display)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+    (tenant, source_system, concept_map, code, target_system, target_code, target_display, created_at,
+     updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, now(), now())
 ON CONFLICT (tenant, source_system, concept_map, code) DO UPDATE
 SET target_system = excluded.target_system, target_code = excluded.target_code,
     target_display = excluded.target_display, updated_at = now()

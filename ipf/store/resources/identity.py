@@ -23,8 +23,8 @@ RECORD = Statement(
     "smallint, text, text, text, text, text, text",
     f"""
 WITH a AS (
-    INSERT INTO identity_answers (partition_id, resource_type, key, resource_id, kind, answered_by, reason)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    INSERT INTO identity_answers (partition_id, resource_type, key, resource_id, kind, answered_by, reason, answered_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
     ON CONFLICT (partition_id, resource_type, key) DO UPDATE SET
         id = DEFAULT, resource_id = excluded.resource_id, kind = excluded.kind,
         answered_by = excluded.answered_by, reason = excluded.reason, answered_at = clock_timestamp()

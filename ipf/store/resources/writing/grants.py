@@ -17,9 +17,9 @@ PUT_GRANTS = Statement(
     "bigint, smallint, text, text, text, text, text, text, text, boolean",
     """
 INSERT INTO subscription_grants
-    (rid, partition_id, subject, client, scopes, tenant, patient, fhir_user, issuer, owns, since)
+    (rid, partition_id, subject, client, scopes, tenant, patient, fhir_user, issuer, owns, since, granted_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-        coalesce((SELECT s.last_event_number FROM subscription_states s WHERE s.rid = $1), 0))
+        coalesce((SELECT s.last_event_number FROM subscription_states s WHERE s.rid = $1), 0), now())
 ON CONFLICT (rid, issuer, subject, client) DO UPDATE SET
     scopes = excluded.scopes, tenant = excluded.tenant, patient = excluded.patient, fhir_user = excluded.fhir_user,
     owns = subscription_grants.owns OR excluded.owns, granted_at = now()""",

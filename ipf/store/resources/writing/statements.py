@@ -40,8 +40,8 @@ PUT_SUBSCRIPTIONS = Statement(
     "text, text, text, text, text, text, text, text",
     r"""
 INSERT INTO subscription_states AS s
-    (rid, partition_id, id, status, error, channel_type, heartbeat_seconds, ends_at, heartbeat_at, epoch)
-SELECT t.*, now() + heartbeat_seconds * interval '1 second', e.epoch FROM unnest(
+    (rid, partition_id, id, status, error, channel_type, heartbeat_seconds, ends_at, heartbeat_at, epoch, ready_at)
+SELECT t.*, now() + heartbeat_seconds * interval '1 second', e.epoch, now() FROM unnest(
     string_to_array($1, E'\x1f')::bigint[], string_to_array($2, E'\x1f')::smallint[],
     string_to_array($3, E'\x1f'), string_to_array($4, E'\x1f'), string_to_array($5, E'\x1f', E'\x1e'),
     string_to_array($6, E'\x1f'), string_to_array($7, E'\x1f', E'\x1e')::integer[],
