@@ -114,6 +114,8 @@ class SameAsSearchSuite(Suite):
     async def test_same(self) -> None:
         await self.compare()
 
+
+class SameInMemoryTests(SameAsSearchSuite, OnMemory):
     async def test_refused(self) -> None:
         """At registration, with the parameter that cannot be matched."""
         for criteria, named in REFUSED.items():
@@ -123,8 +125,6 @@ class SameAsSearchSuite(Suite):
             self.assertEqual((code, place), ("business-rule", "Subscription.criteria"), criteria)
             self.assertIn(named, text, criteria)
 
-
-class SameInMemoryTests(SameAsSearchSuite, OnMemory):
     async def fired(self) -> dict[str, set[str]]:
         streams = self.world.store.streams.values()
         return {stream.state.id: {event.id for event in stream.events} for stream in streams}
