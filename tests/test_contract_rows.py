@@ -17,7 +17,11 @@ OBSERVE = "tests.wire.observe.test_observe.ObserveTests."
 RECEIVE = "tests.pipeline.receive.test_receive."
 CONVERT = "tests.pipeline.convert.test_convert.ConvertTests."
 INBOX = "tests.store.inbox.test_inbox.PostgresInboxTest."
-END_TO_END = "tests.flows.test_end_to_end.EndToEndTests.test_messages_become_resources_and_notifications"
+FLOW = "tests.flows.test_messages.MessageFlowTests."
+END_TO_END = FLOW + "test_messages_become_resources_and_notifications"
+UNMAPPED = FLOW + "test_what_no_map_takes"
+OPERATED = FLOW + "test_operators_find_and_replay_messages"
+EXPOSED = FLOW + "test_metrics_of_all_processes_are_one_page"
 KILLED = "tests.faults.test_killed.KilledTests"
 STATUSES = "tests.subscriptions.test_status.StatusTests."
 HANDLING = "tests.rest.interactions.test_handling.HandlingTests."
@@ -30,14 +34,14 @@ ROWS = {
     "state: FAILED claimed when due": [INBOX + "test_lifecycle"],
     "state: DELIVERED": [CONVERT + "test_delivered_with_receipt", END_TO_END],
     "state: FAILED with backoff": [CONVERT + "test_failure_waits_for_the_backoff"],
-    "state: DEAD_LETTER": [CONVERT + "test_last_failure_makes_a_dead_letter", END_TO_END],
+    "state: DEAD_LETTER": [CONVERT + "test_last_failure_makes_a_dead_letter", UNMAPPED],
     "state: stale rows at start": [INBOX + "test_stale_rows_are_failed_attempts", KILLED],
-    "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", END_TO_END],
+    "operations: retry and delete in each state, conflict body": [MESSAGES + "test_states_and_operations", UNMAPPED],
     "status of a Subscription: every row": [STATUSES + "test_transitions_of_the_specification"],
     "status of a Subscription: PATCH": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "GET /admin/messages": [MESSAGES + "test_list_filters_and_totals", MESSAGES + "test_limit_and_offset"],
     "GET /admin/messages/{id}": [MESSAGES + "test_states_and_operations", MESSAGES + "test_refusals"],
-    "GET /admin/messages/{id}/effects": ["tests.wire.admin.test_jobs.EffectsTest.test_what_a_message_did", END_TO_END],
+    "GET /admin/messages/{id}/effects": ["tests.wire.admin.test_jobs.EffectsTest.test_what_a_message_did", OPERATED],
     "GET /admin/subscriptions/health": [SUBSCRIPTIONS + "test_health"],
     "GET /admin/subscriptions/{id}/history": [SUBSCRIPTIONS + "test_history"],
     "GET /admin/subscriptions/{id}/resource": [SUBSCRIPTIONS + "test_the_resource"],
@@ -48,7 +52,7 @@ ROWS = {
     "GET /admin/observe/trace/{correlationId}": [OBSERVE + "test_trace", "tests.flows.test_systemd.SystemdTests"],
     "GET /admin/observe/openapi.json": [OBSERVE + "test_the_document_is_openapi", OBSERVE + "test_the_token"],
     "GET /actuator/health": ["tests.wire.admin.test_actuator.ActuatorTests.test_all_up"],
-    "GET /actuator/prometheus": ["tests.wire.admin.test_actuator.ActuatorTests.test_metrics", END_TO_END],
+    "GET /actuator/prometheus": ["tests.wire.admin.test_actuator.ActuatorTests.test_metrics", EXPOSED],
     "admin token": [MESSAGES + "test_tokens", SUBSCRIPTIONS + "test_refusals", OBSERVE + "test_the_token"],
     "error 400: status of a list": [MESSAGES + "test_refusals"],
     "error 400: status of a PATCH": [SUBSCRIPTIONS + "test_refusals"],
@@ -63,8 +67,8 @@ ROWS = {
     "limit and offset": [MESSAGES + "test_limit_and_offset", SUBSCRIPTIONS + "test_history"],
     "limit: 500 subscriptions": [SUBSCRIPTIONS + "test_at_most_500"],
     "limits of attempts and backoff": [CONVERT + "test_failure_waits_for_the_backoff"],
-    "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", END_TO_END],
-    "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [END_TO_END],
+    "log record": ["tests.telemetry.test_logs.RecordTests.test_required_fields", UNMAPPED],
+    "log events: retry_scheduled, dlq, transformed, delivered, pass-through": [UNMAPPED, OPERATED],
     "log event: subscription_status_changed": [SUBSCRIPTIONS + "test_any_status_becomes_any_other"],
     "decision: formats and required codes on every write": [
         "tests.rest.interactions.test_structure.StructureTests.test_every_write",
