@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
 from random import Random
 
@@ -158,6 +159,11 @@ class Generator:
 def message(message_type: str, number: int) -> str:
     """Message `number` of a type."""
     return Generator(message_type, number).message()
+
+
+def messages(message_types: Iterable[str], numbers: Iterable[int]) -> dict[str, str]:
+    """The messages of these numbers, of each type, by type and number."""
+    return {f"{one} {number}": message(one, number) for one in message_types for number in numbers}
 
 
 @lru_cache(maxsize=1)

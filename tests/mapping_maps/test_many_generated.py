@@ -1,0 +1,30 @@
+"""Sparse, wrong and odd messages of every type that has a map: converted, valid, no field of them forgotten."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import TestCase
+
+from tests.corpus import samples
+from tests.mapping_maps import generator
+from tests.mapping_maps.test_unread import three_sets
+from tests.mapping_maps.test_validity import wrong
+from tests.waiting import SLOW
+
+GROUP = "campaigns"
+
+EACH = range(1, 12)
+"""The generated messages of each type; `python -m tests.mapping_maps.validity` tries more."""
+
+
+class GeneratedTests(TestCase):
+    timeout = 600.0 * SLOW  # some two thousand messages are converted and validated
+
+    def test_they_are_valid(self) -> None:
+        """Each is converted, and valid."""
+        self.assertEqual(wrong(generator.messages(samples.library().message_types, EACH)), {})
+
+    def test_every_field_is_accounted_for(self) -> None:
+        """Each field is read, declared or unread."""
+        library = samples.library()
+        for name, text in generator.messages(library.message_types, EACH[:3]).items():
+            self.assertGreater(three_sets(self, name, samples.parse(text), library), 5)
