@@ -13,7 +13,7 @@ import click
 from twisted.internet import threads
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.runner import command, groups, plan, pool, report
+from tests.runner import command, groups, leftovers, plan, pool, report, shared
 from tests.runner.plan import ROOT, Module, Unit
 from tests.runner.pool import Ended
 
@@ -106,6 +106,19 @@ class PoolTests(TestCase):
         ended = await self.run_modules("broken", "nowhere", broken="import no_such_module")
         self.assertEqual([one.outcome for one in ended.values()], ["failed", "failed"])
         self.assertIn("no_such_module", ended["broken"].detail)
+
+
+class LeftoverTests(SynchronousTestCase):
+    def test_what_a_run_left_behind_is_ended(self) -> None:
+        command = [sys.executable, "-c", "import signal; print('here', flush=True); signal.pause()"]
+        for folder, is_ended in (("a-run", True), ("another-run", False)):
+            environment = os.environ | {shared.VARIABLE: folder}
+            child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+            with child:
+                assert child.stdout is not None
+                child.stdout.readline()
+                self.assertEqual(len(leftovers.end("a-run")), int(is_ended))
+                child.kill()
 
 
 class PlanTests(SynchronousTestCase):

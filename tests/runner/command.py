@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tests.runner import groups, plan, pool, shared
+from tests.runner import groups, leftovers, plan, pool, shared
 from tests.runner.plan import Module, Unit
 from tests.runner.report import Recorder, failures, totals, where_time_went
 
@@ -100,7 +100,10 @@ def _run(units: list[Unit], jobs: int, results: Path | None) -> tuple[list[pool.
         os.environ[shared.VARIABLE] = folder
         with (results or Path(folder) / "results.jsonl").open("w") as lines:
             recorder = Recorder(lines)
-            pool.run(units, jobs, Path(folder), recorder)
+            try:
+                pool.run(units, jobs, Path(folder), recorder)
+            finally:
+                leftovers.end(folder)
     return recorder.ended, recorder.seconds()
 
 

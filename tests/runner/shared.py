@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-VARIABLE = "IPF_TEST_RUN"
+VARIABLE = "TEST_RUN_FOLDER"  # not IPF_...: services that tests start do not get those, and are found by it
 
 
 @cache
