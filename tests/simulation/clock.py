@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 class SeededClock(Clock):
     """Runs one call at a time: the earliest, and of several the one that the seed prefers."""
 
-    calls: list[Any]
+    calls: list[Any]  # a heap of (time, tie, call)
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -33,28 +34,31 @@ class SeededClock(Clock):
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> Any:
         """See `IReactorTime.callLater`."""
-        call = DelayedCall(
-            self.seconds() + delay, callable, args, kw, self.calls.remove, lambda call: None, self.seconds
-        )
+        call = DelayedCall(self.seconds() + delay, callable, args, kw, lambda call: None, self.push, self.seconds)
         call.tie = self._random.random()  # type: ignore[attr-defined]
-        self.calls.append(call)
+        self.push(call)
         return call
+
+    def push(self, call: Any) -> None:
+        """It is to run, or to run earlier than it was."""
+        heappush(self.calls, (call.getTime(), call.tie, call))
 
     def run_next(self) -> None:
         """Run the next call, at its time."""
-        call = min(self.calls, key=_due)
-        self.calls.remove(call)
-        self.rightNow = max(self.rightNow + CALL_SECONDS, call.getTime())
+        while True:
+            time, _, call = heappop(self.calls)
+            if call.cancelled or call.called:
+                continue
+            if call.getTime() <= time:
+                break
+            self.push(call)
+        self.rightNow = max(self.rightNow + CALL_SECONDS, time)
         call.called = 1
         call.func(*call.args, **call.kw)
 
     def now(self) -> datetime:
         """The time of day."""
         return START + timedelta(seconds=self.rightNow)
-
-
-def _due(call: Any) -> tuple[float, float]:
-    return call.getTime(), call.tie
 
 
 @implementer(IReactorTime)
@@ -91,7 +95,7 @@ class ProcessClock:
         if self.is_stalled:
             call.called = 0
             call.time, call.delayed_time = self.stalled_until, 0
-            self._clock.calls.append(call)
+            self._clock.push(call)
             return
         callable(*args, **kw)
 

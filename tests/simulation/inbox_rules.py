@@ -150,6 +150,9 @@ class InboxRules:
         if row.status is DONE:
             self._check_effect(row)
             return row.attempt_count == seen.attempts and row.last_error is None and row.delivered_at is not None
+        if row.status in (F, DEAD) and "another writer" in (row.last_error or ""):
+            key = row.message.tenant, f"message/{row.message.correlation_id}"
+            self.rules.hold(key not in self.world.fhir.receipts, f"message {row.id} fails, and its resources are there")
         if row.status is F:
             return row.attempt_count == count < most and row.next_attempt_at == self.computed.get((row.id, row.fence))
         if row.status is DEAD:

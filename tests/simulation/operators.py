@@ -45,7 +45,7 @@ class Operators:
         world = self._world
         for number, subscriber in enumerate(world.subscribers.values()):
             world.clock.callLater(self._random.choice((0.0, 0.0, 5.0)) * number, self._act, self._register, subscriber)
-        for number in range(3):
+        for _ in range(3):
             self.change()
         for _ in range(self._count):
             action = self._random.choice(self._actions)

@@ -183,17 +183,6 @@ def _submit_forgives(real: Any) -> Any:
 # -- resources and events
 
 
-def _no_receipts(real: Any) -> Any:
-    def expect(self: MemoryTransaction, writes: Any) -> None:
-        receipts, self._store.receipts = self._store.receipts, set()
-        try:
-            real(self, writes)
-        finally:
-            self._store.receipts = receipts
-
-    return expect
-
-
 def _forgets_receipts(real: Any) -> Any:
     async def look_up(self: MemoryTransaction, lookup: Any, **kw: Any) -> Any:
         found = await real(self, lookup, **kw)
@@ -367,44 +356,44 @@ def _never_polls(real: Any) -> Any:
 
 
 PLANTED = (
-    Planted("an acknowledgement before the commit", GroupCommit, "submit", _early_ack),
-    Planted("an unreachable store is acknowledged", GroupCommit, "_write", _unreachable_is_stored),
-    Planted("a duplicate is not recognised", MemoryInbox, "_store_one", _store_always),
-    Planted("a settlement without its fence", MemoryInbox, "_held", _any_fence),
-    Planted("a claimed message is claimed again", MemoryInbox, "claim", _claims_leased),
-    Planted("the ordering key is ignored", MemoryInbox, "_passes", lambda real: lambda self, row: True),
+    Planted("an acknowledgement before the commit", GroupCommit, "submit", _early_ack, 0),
+    Planted("an unreachable store is acknowledged", GroupCommit, "_write", _unreachable_is_stored, 6),
+    Planted("a duplicate is not recognised", MemoryInbox, "_store_one", _store_always, 0),
+    Planted("a settlement without its fence", MemoryInbox, "_held", _any_fence, 147),
+    Planted("a claimed message is claimed again", MemoryInbox, "claim", _claims_leased, 1),
+    Planted("the ordering key is ignored", MemoryInbox, "_passes", lambda real: lambda self, row: True, 1),
     Planted("the back-off is one factor too long", Backoff, "delay_ms",
-            lambda real: lambda self, attempt: real(self, attempt + 1)),
-    Planted("a dead letter one attempt late", Converter, "_failure_settlement", partial(_attempts, 1)),
-    Planted("a dead letter one attempt early", Converter, "_failure_settlement", partial(_attempts, -1)),
-    Planted("a recovery is no attempt", MemoryInbox, "_recover", _uncounted_recovery),
-    Planted("a retry keeps the counter", MemoryInbox, "put_back", _counter_stays),
-    Planted("any message is deleted", MemoryInbox, "delete", _deletes_any),
-    Planted("what is held is released", MemoryInbox, "release_except", _releases_all),
-    Planted("a runner forgets the claims of another", Converter, "step", _forgets_claims),
-    Planted("the lease is not renewed", Converter, "renew", _no_renewal),
-    Planted("a lost answer is a success", Converter, "_store", _submit_forgives),
-    Planted("a stop counts as a failed attempt", Converter, "_raise_if_stopped", lambda real: lambda self, error: None),
-    Planted("receipts are not checked", MemoryTransaction, "_expect", _no_receipts),
+            lambda real: lambda self, attempt: real(self, attempt + 1), 0),
+    Planted("a dead letter one attempt late", Converter, "_failure_settlement", partial(_attempts, 1), 0),
+    Planted("a dead letter one attempt early", Converter, "_failure_settlement", partial(_attempts, -1), 0),
+    Planted("a recovery is no attempt", MemoryInbox, "_recover", _uncounted_recovery, 2),
+    Planted("a retry keeps the counter", MemoryInbox, "put_back", _counter_stays, 14),
+    Planted("any message is deleted", MemoryInbox, "delete", _deletes_any, 21),
+    Planted("what is held is released", MemoryInbox, "release_except", _releases_all, 24),
+    Planted("a runner forgets the claims of another", Converter, "step", _forgets_claims, 24),
+    Planted("the lease is not renewed", Converter, "renew", _no_renewal, 58),
+    Planted("a lost answer is a success", Converter, "_store", _submit_forgives, 1),
+    Planted("a stop counts as a failed attempt", Converter, "_raise_if_stopped",
+            lambda real: lambda self, error: None, 58),
     Planted("receipts are not found", MemoryTransaction, "look_up", _forgets_receipts),
     Planted("versions are not checked", MemoryTransaction, "_expect", _no_versions),
-    Planted("events are matched with an old index", MemoryTransaction, "_commit", _old_index),
+    Planted("events are matched with an old index", MemoryTransaction, "_commit", _old_index, 37),
     Planted("an event number is used again", MemoryTransaction, "_number", _number_again),
     Planted("a commit without its last events", MemoryTransaction, "_commit", _half_a_commit),
     Planted("the cursor moves before the answer", Deliver, "_send_one", _cursor_first),
-    Planted("an event is skipped after a failure", Deliver, "_record_failure", _skips_failed),
+    Planted("an event is skipped after a failure", Deliver, "_record_failure", _skips_failed, 6),
     Planted("a lost delivery lease is settled", MemoryDeliveryQueue, "_held", _lost_lease_settles),
     Planted("a leased subscription is leased again", MemoryDeliveryQueue, "_may", _leases_held),
     Planted("a paused subscription loses events", _Cursor, "follow", _paused_loses),
-    Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused),
+    Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused, 24),
     Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait),
     Planted("no error after the last attempt", Deliver, "_set_error", _no_error),
     Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one),
-    Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent),
+    Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent, 1),
     Planted("forwarding passes over a message", MemoryForwards, "fill", _passes_over),
     Planted("forwarding waits twice as long", Forwarder, "_failed", _forward_waits_long),
     Planted("two processes forward", MemoryForwards, "begin", _second_forwarder),
-    Planted("the mark moves before the page is stored", FeedPass, "_store", _mark_first),
+    Planted("the mark moves before the page is stored", FeedPass, "_store", _mark_first, 75),
     Planted("a lost feed is saved", MemoryFeeds, "_own", _any_poller),
     Planted("a lost notification is never made up for", Worker, "__init__", _never_polls),
 )  # fmt: skip
