@@ -20,7 +20,6 @@ from tests.reference import REFERENCE, needs_reference
 Json = dict[str, Any]
 PACKAGE = REFERENCE / "us-core/hl7.fhir.us.core-7.0.0.tgz"
 STATEMENT = "package/CapabilityStatement-us-core-server.json"
-_EXTENSION = "http://hl7.org/fhir/StructureDefinition/capabilitystatement-"
 EXPECTED = ("SHALL", "SHOULD")
 OTHERS = {
     ("*", "referencePolicy", "resolves"),  # logical references stay logical

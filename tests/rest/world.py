@@ -217,10 +217,9 @@ class OnSharedPostgres(TestCase):
     async def setUp(self) -> None:
         if "_url" not in vars(type(self)):
             type(self)._url = await postgres.fresh_url("fhir")
-        options = {"statements": postgres.STATEMENTS["fhir"], **postgres.PATIENT}
+        options = {"statements": postgres.STATEMENTS["fhir"], "prepare_on_use": True, **postgres.PATIENT}
         self.database = Database(self._url, reactor=reactor, size=4, **options)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.database.close()))
-        await self.database.start()
         tenant = f"tenant-{next(self._tenants)}"
         self.world = World(PostgresFhirStore(self.database), database=self.database, tenant=tenant)
 

@@ -338,5 +338,17 @@ class ErasureTests(ErasureSuite):
         )
 
 
-class RowSecurityTests(ErasureTests):
+class RowSecurityTests(ErasureSuite):
+    """Each table that an erasure reads or writes is seen within the tenant."""
+
     tenants = True
+    test_the_other_patient_stays = ErasureTests.test_the_other_patient_stays
+    test_resources_about_two_patients = ErasureTests.test_resources_about_two_patients
+    test_merged_patients = ErasureTests.test_merged_patients
+    test_messages = ErasureTests.test_messages
+    test_exports = ErasureTests.test_exports
+    test_jobs = ErasureTests.test_jobs
+    test_consents = ErasureTests.test_consents
+    test_a_write_after_the_search_refuses = ErasureTests.test_a_write_after_the_search_refuses
+    test_holds = ErasureTests.test_holds
+    test_another_tenant_stays = ErasureTests.test_another_tenant_stays

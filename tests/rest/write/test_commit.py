@@ -7,9 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.task import deferLater
 
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
@@ -18,6 +16,7 @@ from ipf.rest.write.prefetch import REFERENCE_HISTORY
 from ipf.rest.write.unit import UnitResult
 from tests.fakes import MemoryFhirStore
 from tests.rest.world import OnMemory, OnPostgres, Suite, World, by_mrn, create, delete, patient, put, unit
+from tests.waiting import turns
 
 
 def outcomes(results: list[Any]) -> list[Any]:
@@ -427,7 +426,7 @@ class Slow(Intercepted):
     """Other writers run between lookup and commit."""
 
     async def before(self, writes: Writes) -> None:
-        await deferLater(reactor, 0, lambda: None)
+        await turns(1)
 
 
 class Overtaken(Intercepted):

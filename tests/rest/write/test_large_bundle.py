@@ -66,14 +66,14 @@ class SplitEntriesTests(SynchronousTestCase):
         self.assertEqual((one, two), ([], {}))
 
 
-def entry(number: int) -> Json:
-    """A conditional create of a Patient."""
+def entry(number: int, size: int = 100) -> Json:
+    """A conditional create of a Patient with a text of this size."""
     resource = {
         "resourceType": "Patient",
         "identifier": [{"system": "urn:large", "value": f"{number}"}],
         "name": [{"family": f"Family{number}", "given": ["A", "B"]}],
         "birthDate": "1970-01-01",
-        "address": [{"line": [f"{number} Street"], "city": "City", "text": "x" * 100}],
+        "address": [{"line": [f"{number} Street"], "city": "City", "text": "x" * size}],
         "contact": [{"name": {"text": "contact"}, "telecom": [{"system": "phone", "value": "1", "rank": 1}]}],
     }
     asked = {"method": "POST", "url": "Patient", "ifNoneExist": f"identifier=urn:large|{number}"}
@@ -117,8 +117,9 @@ class LargeBundleTests(OnMemory):
         self.addCleanup(gc.unfreeze)
         self.addCleanup(gc.enable)
         alive = []
-        for start in range(0, 750, 250):
-            asked = request("transaction", [entry(number) for number in range(start, start + 250)])
+        for start in range(0, 240, 80):
+            asked = request("transaction", [entry(number, 7000) for number in range(start, start + 80)])
+            self.assertGreater(len(asked.body), STREAMED_BYTES)
             answer = await handler(self.world.repository)(asked)
             self.assertEqual(answer.status, 200, answer.body[:300])
             refused = await handler(self.world.repository)(request("transaction", [entry(start), {"request": {}}]))
