@@ -50,7 +50,7 @@ class Activated(ServiceProcess):
         self._log = self.log_path.open("ab")
         numbers = [one.fileno() for one in self._sockets.values()]
         command = [sys.executable, "-c", _EXEC, ":".join(self._sockets), ",".join(map(str, numbers))]
-        command += [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
+        command += self.command()
         self._process = subprocess.Popen(
             command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT, pass_fds=numbers
         )

@@ -63,10 +63,13 @@ class ServiceProcess:
         """Start it without waiting until it is ready."""
         self.prepare()
         self._log = self.log_path.open("ab")
-        command = [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
         self._process = subprocess.Popen(
-            command, env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT
+            self.command(), env=self.environment, cwd=self.folder, stdout=self._log, stderr=subprocess.STDOUT
         )
+
+    def command(self) -> list[str]:
+        """What runs it."""
+        return [str(self.twistd), "--nodaemon", "--pidfile=", "ipf"]
 
     def prepare(self) -> None:
         """Make its folder, with the databases of its first start unless they are elsewhere."""

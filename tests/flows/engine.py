@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import http.client
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -39,6 +40,11 @@ name = "archive"
 endpoint = "tcp:127.0.0.1:{1}"
 senders = ["FORWARDED"]
 set = {{"MSH-5" = "ARCHIVE"}}
+"""
+_ENDS_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
@@ -78,6 +84,10 @@ class Engine(ServiceProcess):
             SUBSCRIPTION_SERVICE_DELIVERY_TIMEOUT_MS="120000",  # what is slow to answer is not sent again
             **CREDENTIALS,
         )
+
+    def command(self) -> list[str]:
+        """It ends with the worker also when that is killed."""
+        return [sys.executable, "-c", _ENDS_WITH_PARENT, *super().command()]
 
     def close(self) -> None:
         """End everything."""

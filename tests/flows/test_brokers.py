@@ -18,7 +18,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "brokers"
 CONTENT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/backport-payload-content"
@@ -99,9 +99,11 @@ class Flow:
 
 async def in_stream(server: NatsServer, count: int) -> list[Stored]:
     """The messages of the stream FHIR, when there are so many."""
-    async with asyncio.timeout(PATIENCE):
-        while await server.count("FHIR") < count:
-            await asyncio.sleep(0.05)
+
+    async def reached() -> bool:
+        return bool(await server.count("FHIR") >= count)
+
+    await until(reached)
     found = await server.stored("FHIR")
     assert len(found) == count, found
     return found

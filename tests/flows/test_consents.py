@@ -13,7 +13,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
 DENIAL: dict[str, Any] = {
@@ -57,9 +57,7 @@ class ConsentFlowTests(TestCase):
 
     async def _start(self, service: ServiceProcess) -> None:
         service.start()
-        async with asyncio.timeout(PATIENCE):
-            while not await asyncio.to_thread(service.ready):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(service.ready))
 
     async def _obeyed(self, provider: idp.OwnProvider, first: ServiceProcess, second: ServiceProcess) -> None:
         feed, reader = provider.signed("feed", "system/*.cruds"), provider.signed("reader", "system/*.rs")

@@ -22,7 +22,7 @@ from ipf.fhir.structure.required_codes import required_codes
 from ipf.security.deident.profile import built_in
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
 MARK = "Zyxomark"
@@ -164,6 +164,8 @@ class DeidentFlow(TestCase):
         return await asyncio.to_thread(self.scenario.service.request, method, path, body, headers)
 
     async def _until(self, query: str, wanted: str) -> None:
-        async with asyncio.timeout(3 * PATIENCE):
-            while (await asyncio.to_thread(self.scenario.psql, query, "fhir")).strip() != wanted:
-                await asyncio.sleep(0.02)
+
+        async def reached() -> bool:
+            return bool((await asyncio.to_thread(self.scenario.psql, query, "fhir")).strip() == wanted)
+
+        await until(reached, seconds=3 * PATIENCE)

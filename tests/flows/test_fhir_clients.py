@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "clients"
 AT_ONCE = 50
@@ -75,9 +75,7 @@ class FhirClientFlowTests(TestCase):
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _ready(self) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not await asyncio.to_thread(self.service.ready):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(self.service.ready))
 
     async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """Status and parsed body of one exchange on a connection of its own."""

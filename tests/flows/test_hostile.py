@@ -11,7 +11,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows.hostile import Generator, Sent, attack, wrong_with
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "hostile"
 SEED = 20261121
@@ -35,9 +35,7 @@ class HostileTests(TestCase):
         service = ServiceProcess(folder / "service", IPF_WORKER_PROCESSES="0")
         try:
             service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(service.ready))
             kept = {"resourceType": "Patient", "id": "kept", "name": [{"family": "O'Neill"}]}
             self.assertEqual((await asyncio.to_thread(service.request, "PUT", "/fhir/Patient/kept", kept))[0], 201)
             found = await asyncio.gather(*(

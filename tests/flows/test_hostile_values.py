@@ -24,7 +24,7 @@ from tests.flows.hostile_values import Asked
 from tests.flows.idp import OwnProvider
 from tests.flows.reactor_timer import Longest, MeasuredProcess, ReactorTimer
 from tests.security.issuer import token
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "hostile"
 LIMIT = 0.1
@@ -54,9 +54,7 @@ class HostileValueTests(TestCase):
         service = MeasuredProcess(folder / "service", IPF_WORKER_PROCESSES="0")
         try:
             service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(service.ready))
             await asyncio.to_thread(self._attack, service)
             self.assertNotIn("request_failed", service.log_path.read_text())
             self.assertNotIn("Unhandled", service.log_path.read_text())
@@ -93,9 +91,7 @@ class HostileTokenTests(TestCase):
         service = MeasuredProcess(folder / "service", IPF_WORKER_PROCESSES="0", **settings)
         try:
             service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(service.ready))
             await asyncio.to_thread(self._attack, service, provider)
             self.assertNotIn("request_failed", service.log_path.read_text())
         finally:

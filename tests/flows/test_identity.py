@@ -13,7 +13,7 @@ from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.flows.test_cli import ipfctl
 from tests.flows.test_end_to_end import answer_to
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "flows"
 
@@ -200,9 +200,7 @@ class IdentityTests(TestCase):
         return (await self.message(control_id))["permanent"] is True
 
     async def until(self, holds: Any, control_id: str) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not await holds(control_id):
-                await asyncio.sleep(0.05)
+        await until(lambda: holds(control_id))
 
     async def patients(self, value: str) -> list[Json]:
         """The Patients with this number, oldest first."""

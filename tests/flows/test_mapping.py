@@ -16,7 +16,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
 WARDS = "urn:test:concepts:ward"
@@ -66,9 +66,7 @@ class Running:
 
     async def __aenter__(self) -> Running:
         self.service.start()
-        async with asyncio.timeout(PATIENCE):
-            while not await asyncio.to_thread(self.service.ready):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(self.service.ready))
         return self
 
     async def __aexit__(self, *exc: object) -> None:

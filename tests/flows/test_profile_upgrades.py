@@ -23,7 +23,7 @@ from tests.flows.test_mapping import Running
 from tests.flows.test_profiles import PROFILES, framed
 from tests.traffic.psql import psql
 from tests.vendor_profiles.samples import message, small, tar
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import free_port, until
 
 GROUP = "flows"
 FIRST = """
@@ -97,9 +97,7 @@ class ProfileUpgradeTests(TestCase):
     async def _converts(self, version: str) -> None:
         """Until a message was converted by this version that was not before; a converter reads it within moments."""
         before = self._count(version)
-        async with asyncio.timeout(PATIENCE):
-            while self._count(version) == before:
-                await asyncio.sleep(0.1)
+        await until(lambda: self._count(version) != before)
 
     def _count(self, version: str) -> int:
         return sum(1 for one in self._patients() if version in version_of(one))

@@ -17,7 +17,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.flows.test_mapping import Running
 from tests.traffic.psql import psql
 from tests.vendor_profiles.samples import MAP, message, small, tar
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import free_port, until
 
 GROUP = "flows"
 PROFILES = "/admin/api/profiles"
@@ -121,9 +121,7 @@ class ProfileFlowTests(TestCase):
             status, body = await self.running.http("POST", f"{PROFILES}/reload")
             self.assertEqual((status, body["loaded"][0]["profile"]["version"], body["skipped"]), (200, version, []))
         await feed.until(20)
-        async with asyncio.timeout(PATIENCE):
-            while sent <= 3:
-                await asyncio.sleep(0.05)
+        await until(lambda: sent > 3)
         sending = False
         await vendor
         await feed.stop()
@@ -139,9 +137,10 @@ class ProfileFlowTests(TestCase):
             system: str = self.patients()[-1][1]["identifier"][0]["system"]
             return system
 
-        async with asyncio.timeout(PATIENCE):  # the converter process reads it within moments
-            while await newest() != "urn:test:4.0":
-                await asyncio.sleep(0.05)
+        async def reached() -> bool:
+            return bool(await newest() == "urn:test:4.0")
+
+        await until(reached)
         self.sent = sent
 
     async def _broken(self) -> None:

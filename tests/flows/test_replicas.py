@@ -13,7 +13,7 @@ from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
 from tests.traffic.subscribers import Client, activated, register_websocket, subscribe
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
 
@@ -38,9 +38,7 @@ class ReplicaTests(TestCase):
         other = Feed(second.mllp_port, senders=4, first_sender=50, patients_each=500)
         scenario.feed.start()
         other.start()
-        async with asyncio.timeout(PATIENCE):  # its converter may still be loading maps
-            while not all(b"event=delivered" in one.log_path.read_bytes() for one in (scenario.service, second)):
-                await asyncio.sleep(0.1)
+        await until(lambda: all(b"event=delivered" in one.log_path.read_bytes() for one in (scenario.service, second)))
         await other.stop()
         second.kill()
         await scenario.feed.until(len(scenario.feed.accepted) + 50)
@@ -119,6 +117,4 @@ def _replica_of(scenario: Scenario, **environment: str) -> ServiceProcess:
 
 
 async def _ready(service: ServiceProcess) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(service.ready):
-            await asyncio.sleep(0.05)
+    await until(lambda: asyncio.to_thread(service.ready))

@@ -12,7 +12,7 @@ from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.roles import RoleProcesses, two_databases
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 GROUP = "flows"
 POLL_MS = 3_600_000
@@ -110,9 +110,7 @@ class StartTests(TestCase):
     async def _refused(self, roles: str, reason: str) -> None:
         one = ServiceProcess(Path(self.mktemp()), IPF_ROLES=roles)
         one.start()
-        async with asyncio.timeout(PATIENCE):
-            while one.ended() is None:
-                await asyncio.sleep(0.05)
+        await until(lambda: one.ended() is not None)
         self.assertEqual(one.ended(), 1)
         self.assertIn(reason, one.log_tail())
 

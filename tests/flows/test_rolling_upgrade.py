@@ -20,7 +20,7 @@ from tests.faults.callers import Callers
 from tests.faults.feed import Feed
 from tests.faults.roles import two_databases
 from tests.traffic.psql import psql
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import free_port, until
 
 GROUP = "flows"
 SOME = 30  # messages
@@ -85,6 +85,4 @@ def _receiver(folder: Path, held: socket.socket, databases: tuple[str, str]) -> 
 
 async def _started(one: Activated) -> None:
     one.start()
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(one.ready):
-            await asyncio.sleep(0.05)
+    await until(lambda: asyncio.to_thread(one.ready))

@@ -16,7 +16,7 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 GROUP = "flows"
 PHI, SECRET = "PHIMARK", "SECMARK"
@@ -246,9 +246,7 @@ class SecretsTests(TestCase):
         for scenario in scenarios.values():
             scenario.service.start()
         for name, scenario in scenarios.items():
-            async with asyncio.timeout(PATIENCE):
-                while scenario.service.ended() is None:
-                    await asyncio.sleep(0.05)
+            await until(lambda: scenario.service.ended() is not None)
             self.assertNotIn(scenario.service.ended(), (0, None), name)
             text = scenario.service.log_tail(100_000)
             if name != "a secret file":  # the name of a file is no secret

@@ -20,7 +20,7 @@ from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess, children_of
 from tests.traffic.sink import Sink
 from tests.traffic.subscribers import subscribe
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 GROUP = "flows"
 QUEUE = "STATUS=0 messages in the queue"
@@ -58,9 +58,7 @@ class SystemdTests(TestCase):
         service.http_port, service.mllp_port = http_port, mllp_port
         service.start()
         try:
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(service.ready))
             await subscribe(service, await subscriber.start(), "Patient?")
             acknowledged = await answer_to(service.mllp_port, admission("M1", "P1", "+4711"))
             self.assertEqual(acknowledged[1], b"MSA|AA|M1")
@@ -68,9 +66,7 @@ class SystemdTests(TestCase):
             trace = await self.traced(service)
             names = await self.spans_of(collector, trace)
             self.assertEqual(names, {"receive": "main", "map": "converter", "store": "converter", "notify": "main"})
-            async with asyncio.timeout(PATIENCE):
-                while "WATCHDOG=1" not in sent or not any(one.startswith(QUEUE) for one in sent):
-                    await asyncio.sleep(0.05)
+            await until(lambda: not ("WATCHDOG=1" not in sent or not any(one.startswith(QUEUE) for one in sent)))
             await self.fed_while_the_database_hangs(service, sent)
             await self.not_fed_without_a_listener(service, sockets["mllp"], sent)
         finally:
@@ -87,9 +83,7 @@ class SystemdTests(TestCase):
             os.kill(one, signal.SIGSTOP)
         try:
             before = sent.count("WATCHDOG=1")
-            async with asyncio.timeout(PATIENCE):
-                while sent.count("WATCHDOG=1") < before + 8:  # two intervals of the watchdog
-                    await asyncio.sleep(0.05)
+            await until(lambda: sent.count("WATCHDOG=1") >= before + 8)
         finally:
             for one in processes:
                 os.kill(one, signal.SIGCONT)

@@ -18,7 +18,7 @@ from tests.flows import idp
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
 ADMIN, READER = "only-operators-know", "only-readers-know"
@@ -44,9 +44,7 @@ class TokenFlowTests(TestCase):
         sinks = [Sink(), Sink()]
         try:
             self.service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(self.service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(self.service.ready))
             await self._entry_points(provider)
             await self._subscribers(provider, *sinks)
             await self._remote_store(provider, folder)
@@ -112,9 +110,13 @@ class TokenFlowTests(TestCase):
                         "criteria": "Patient?", "channel": channel}  # fmt: skip
             status, made = await self.ask("POST", "/fhir/Subscription", bearer, resource)
             self.assertEqual(status, 201, made)
-            async with asyncio.timeout(PATIENCE):
-                while (await self.ask("GET", f"/fhir/Subscription/{made['id']}", bearer))[1]["status"] != "active":
-                    await asyncio.sleep(0.05)
+
+            async def reached() -> bool:
+                return bool(
+                    (await self.ask("GET", f"/fhir/Subscription/{made['id']}", bearer))[1]["status"] == "active"
+                )
+
+            await until(reached)
         acknowledged = await answer_to(self.service.mllp_port, admission("M1", "P1", "+4711"))
         self.assertEqual(acknowledged[1], b"MSA|AA|M1")
         self.assertTrue(await whole.until(1, PATIENCE) and await bare.until(1, PATIENCE))
@@ -138,9 +140,11 @@ class TokenFlowTests(TestCase):
             acknowledged = await answer_to(second.mllp_port, admission("F1", "FAR", "+4713"))
             self.assertEqual(acknowledged[1], b"MSA|AA|F1")
             bearer = provider.token("good", "system/Patient.s")
-            async with asyncio.timeout(PATIENCE):
-                while (await self.ask("GET", "/fhir/Patient?identifier=FAR", bearer))[1]["total"] != 1:
-                    await asyncio.sleep(0.1)
+
+            async def reached() -> bool:
+                return bool((await self.ask("GET", "/fhir/Patient?identifier=FAR", bearer))[1]["total"] == 1)
+
+            await until(reached)
             status, found = await asyncio.to_thread(second.get, "/fhir/Patient")
             self.assertEqual((status, found["total"]), (200, 0))
         finally:

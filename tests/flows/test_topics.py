@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twisted.internet import reactor
-from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
-from twisted.web.server import Site
 
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
-from tests.flows.test_channels import Hook, kind_of, level
+from tests.flows.far_ends import Hook
+from tests.flows.test_channels import BACKPORT, kind_of
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import LIMIT, until
 
 GROUP = "flows"
 COMPLETE = "http://example.org/topics/encounter-complete"
@@ -29,15 +26,14 @@ WRONG, RIGHT = "%current.name.family + 1 = 2", "%current.name.family.exists()"
 
 
 class TopicFlowTests(TestCase):
-    timeout = 600
+    timeout = 2 * LIMIT  # two starts, one after the other
 
     async def setUp(self) -> None:
         self.folder = scratch()
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.hook = Hook()
-        port = reactor.listenTCP(0, Site(self.hook), interface="127.0.0.1")
-        self.addCleanup(port.stopListening)
-        self.url = f"http://127.0.0.1:{port.getHost().port}"
+        self.addCleanup(self.hook.stop)
+        self.url = self.hook.url
         self.service = ServiceProcess(self.folder / "service", IPF_WORKER_PROCESSES="1")
         await self.start()
         self.addCleanup(deferToThread, self.service.stop)
@@ -45,18 +41,7 @@ class TopicFlowTests(TestCase):
     async def start(self) -> None:
         self.service.start()
 
-        async def ready() -> bool:
-            return bool(await deferToThread(self.service.ready))
-
-        await self.until(ready, 60)
-
-    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = PATIENCE) -> None:
-        """Wait until `holds` says something true."""
-        deadline = reactor.seconds() + seconds
-        while not await holds():
-            if reactor.seconds() > deadline:
-                self.fail(f"not within {seconds} s")
-            await deferLater(reactor, 0.1)
+        await until(lambda: deferToThread(self.service.ready), "it is ready")
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         status, answer = await deferToThread(self.service.request, method, path, body)
@@ -73,8 +58,9 @@ class TopicFlowTests(TestCase):
 
     async def subscribe(self, id: str, topic: str, **members: Any) -> str:
         """Register, and wait for the first status after `requested`; this status."""
+        level = {"extension": [{"url": f"{BACKPORT}payload-content", "valueCode": "id-only"}]}
         channel = {"type": "rest-hook", "endpoint": f"{self.url}/{id}", "payload": "application/fhir+json",
-                   "_payload": level("id-only")}  # fmt: skip
+                   "_payload": level}  # fmt: skip
         await self.put({"resourceType": "Subscription", "id": id, "status": "requested", "reason": "test",
                         "criteria": topic, "channel": channel, **members})  # fmt: skip
 
@@ -82,7 +68,7 @@ class TopicFlowTests(TestCase):
             self.status = (await self.ask("GET", f"/fhir/Subscription/{id}"))["status"]
             return bool(self.status != "requested")
 
-        await self.until(decided)
+        await until(decided)
         return str(self.status)
 
     def kinds(self, id: str) -> list[str]:
@@ -102,11 +88,7 @@ class TopicFlowTests(TestCase):
         for status in ("in-progress", "finished"):
             stored = await self.put({**encounter, "status": status})
         await self.put({**stored, "priority": {"text": "late"}})
-
-        async def notified() -> bool:
-            return len(self.kinds("hook")) > 1
-
-        await self.until(notified)
+        await until(lambda: len(self.kinds("hook")) > 1, "a notification")
         self.assertEqual(self.kinds("hook"), ["handshake", "event-notification"])
         entry = json.loads(self.hook.at("/hook")[1][3])["entry"][1]
         self.assertTrue(entry["fullUrl"].endswith("/Encounter/e1"), entry)
@@ -125,7 +107,7 @@ class TopicFlowTests(TestCase):
             self.stored = await self.ask("GET", "/fhir/Subscription/fails")
             return "error" in self.stored
 
-        await self.until(told)
+        await until(told)
         self.assertEqual(self.stored["status"], "active")
         self.assertIn(f"the topic {FAILS} (version 1) cannot be evaluated: resourceTrigger[0].fhirPathCriteria: ",
                       self.stored["error"])  # fmt: skip
@@ -138,10 +120,10 @@ class TopicFlowTests(TestCase):
         async def counted() -> bool:  # a converter process writes its counts once a second
             return "fhir_subscription_topic_failures_total 1.0" in await self.ask("GET", "/actuator/prometheus")
 
-        await self.until(counted)
+        await until(counted)
         await deferToThread(self.service.stop)
         await self.start()
-        await self.until(self.shown_in_health)
+        await until(self.shown_in_health)
         self.assertEqual(self.topics["topics"], [
             {"topic": FAILS, "rule": "resourceTrigger[0].fhirPathCriteria", "subscriptions": 1},
         ])  # fmt: skip
@@ -151,13 +133,9 @@ class TopicFlowTests(TestCase):
         async def withdrawn() -> bool:
             return "error" not in await self.ask("GET", "/fhir/Subscription/fails") and not await self.shown_in_health()
 
-        await self.until(withdrawn)
+        await until(withdrawn)
         await self.put({"resourceType": "Patient", "id": "p", "name": [{"family": "Solberg"}]})
-
-        async def notified() -> bool:
-            return self.kinds("fails")[-1:] == ["event-notification"]
-
-        await self.until(notified)
+        await until(lambda: self.kinds("fails")[-1:] == ["event-notification"], "a notification")
 
     async def shown_in_health(self) -> bool:
         health = await self.ask("GET", "/actuator/health")

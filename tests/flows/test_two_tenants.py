@@ -19,7 +19,7 @@ from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 from tests.wire.certificates import Authority
 
 GROUP = "flows"
@@ -70,9 +70,7 @@ class TwoTenantsTests(TestCase):
         hooks = {"a": Hook(), "b": Hook()}
         try:
             self.service.start()
-            async with asyncio.timeout(PATIENCE):
-                while not await asyncio.to_thread(self.service.ready):
-                    await asyncio.sleep(0.05)
+            await until(lambda: asyncio.to_thread(self.service.ready))
             self.tokens = {one: provider.token(f"tenant-{one}", SCOPE) for one in hooks}
             for tenant, hook in hooks.items():
                 await self._subscribe(tenant, hook)
@@ -175,9 +173,11 @@ class TwoTenantsTests(TestCase):
     async def _audited(self) -> None:
         """Each finds its own message, its own doings and who failed, and operators find them all."""
         for tenant in ("a", "b"):
-            async with asyncio.timeout(PATIENCE):
-                while (await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] < 3:
-                    await asyncio.sleep(0.05)
+
+            async def reached() -> bool:
+                return bool((await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] >= 3)
+
+            await until(reached)
             _, found = await self.ask(tenant, "AuditEvent?_count=100")
             events = [entry["resource"] for entry in found["entry"]]
             self.assertEqual({event["source"]["site"] for event in events}, {tenant})
