@@ -67,6 +67,7 @@ class Feed:
     codes: Counter[str] = field(default_factory=Counter)
     answers: list[Answer] = field(default_factory=list)
     _stopping: bool = False
+    _is_repeating: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _connections: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=dict)
 
@@ -92,13 +93,22 @@ class Feed:
                 raise error
 
     @contextlib.contextmanager
-    def unpaced(self) -> Iterator[None]:
-        """Meanwhile senders go on however many messages wait: an outage is seen by those that send."""
-        before, self.window = self.window, 10**9
+    def repeating(self) -> Iterator[None]:
+        """Meanwhile senders that must wait repeat their last message: an outage is seen, and no message is added."""
+        self._is_repeating = True
         try:
             yield
         finally:
-            self.window = before
+            self._is_repeating = False
+
+    @contextlib.contextmanager
+    def wider(self, by: int = 100) -> Iterator[None]:
+        """Meanwhile so many more may be on their way: for a service that takes messages and does not deliver them."""
+        self.window += by
+        try:
+            yield
+        finally:
+            self.window -= by
 
     async def until(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait for so many acknowledgements in all."""
@@ -119,12 +129,16 @@ class Feed:
     async def refused(self, count: int = 1) -> None:
         """Wait for so many further answers `AE`."""
         wanted = self.codes["AE"] + count
-        with self.unpaced():
+        with self.repeating():
             await until(lambda: self.codes["AE"] >= wanted, f"{wanted} answers AE")
 
     async def _send(self, sender: int) -> None:
+        last: tuple[str, bytes] | None = None
         for number in itertools.count():
-            await until(self._may_send, "the service converts", seconds=_FOR_EVER)
+            while not self._may_send():
+                if self._is_repeating and last is not None:
+                    await self._until_accepted(sender, *last)
+                await self.rest()
             if self._stopping:
                 return
             patient = f"S{sender}P{number % self.patients_each}"
@@ -133,6 +147,7 @@ class Feed:
             message = admission(control_id, patient, f"+47{sender:02}{number:06}")
             await self._until_accepted(sender, control_id, message)
             self.accepted[control_id] = patient
+            last = control_id, message
             await self.rest()
 
     async def _until_accepted(self, sender: int, control_id: str, message: bytes) -> None:

@@ -93,7 +93,7 @@ async def _failover(cluster: Cluster, scenario: Scenario, clock: Writable) -> Fa
     began = time.monotonic()
     await asyncio.to_thread(leader.kill)
     killed = time.monotonic()
-    with feed.unpaced():
+    with feed.repeating():
         writable = await until(lambda: clock.since(killed), "a server can write")
         times = await until(
             lambda: [one.ended for one in feed.answers[first:] if one.code == "AA" and one.began >= killed], "AA"

@@ -196,10 +196,13 @@ class _Failure:
     async def round(self, steps: tuple[str, ...]) -> Round:
         """Carry out the steps, wait for `AA`, and mend the pair."""
         await self._feed.more(20)
-        with self._feed.unpaced():
-            return await self._round(steps)
+        with self._feed.repeating():
+            measured = await self._broken(steps)
+        await asyncio.to_thread(self._mend, steps)
+        print(measured, flush=True)
+        return measured
 
-    async def _round(self, steps: tuple[str, ...]) -> Round:
+    async def _broken(self, steps: tuple[str, ...]) -> Round:
         chance = random.Random(repr(steps))
         began = in_effect = time.monotonic()
         for step in steps:
@@ -212,15 +215,12 @@ class _Failure:
                     await self._answer("AE", self._hung)
             await self._tried(self._clock.tries + chance.randint(1, 15))
         try:
-            measured = await self._measure(steps, began, in_effect)
+            return await self._measure(steps, began, in_effect)
         except AssertionError as late:
             since = Counter(one.code for one in self._feed.answers if one.began >= in_effect)
             can_write = self._clock.since(in_effect) is not None
             text = f"{steps}, {self._p.name} was primary: a server can write: {can_write}; answers since: {since}"
             raise TimeoutError(text) from late
-        await asyncio.to_thread(self._mend, steps)
-        print(measured, flush=True)
-        return measured
 
     async def _measure(self, steps: tuple[str, ...], began: float, in_effect: float) -> Round:
         writable = await until(lambda: self._clock.since(in_effect), "a server can write")

@@ -37,7 +37,7 @@ class RoleKillTests(TestCase):
                 await roles.feed.more(BETWEEN)
                 one.kill()
                 if name != "receive":  # the others go on meanwhile
-                    with roles.feed.unpaced():
+                    with roles.feed.wider():
                         await roles.feed.more(BETWEEN)
                 if name.startswith("convert"):
                     await self._converts(roles)
@@ -52,5 +52,5 @@ class RoleKillTests(TestCase):
         """The other converting process goes on."""
         query = "SELECT count(*) FROM ingested_messages WHERE status = 'DELIVERED'"
         before = roles.sql("ipf", query)
-        with roles.feed.unpaced():
+        with roles.feed.wider():
             await until(lambda: roles.sql("ipf", query) != before, "a message is converted")
