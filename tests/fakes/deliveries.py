@@ -30,8 +30,8 @@ FIRST_EVENTS = 2
 class _Cursor:
     """How far one subscription's delivery is."""
 
+    ready_at: datetime
     delivered: int = 0
-    ready_at: datetime | None = None
     attempt_count: int = 0
     failing_since: datetime | None = None
     token: int = 0
@@ -45,10 +45,10 @@ class _Cursor:
     attempts: list[Attempt] = field(default_factory=list)
     requests: int = 0
 
-    def follow(self, stream: Stream) -> None:
+    def follow(self, stream: Stream, now: datetime) -> None:
         """Revoke the lease of a subscription that was requested again."""
         if self.requests != stream.requests:
-            self.requests, self.token, self.leased, self.ready_at = stream.requests, self.token + 1, False, None
+            self.requests, self.token, self.leased, self.ready_at = stream.requests, self.token + 1, False, now
 
 
 class MemoryDeliveryQueue:
@@ -67,7 +67,8 @@ class MemoryDeliveryQueue:
         """See `ports.DeliveryQueue.lease`."""
         self._store.check()
         due = [(rid, stream, cursor) for rid, stream, cursor in self._all() if self._due(stream, cursor)]
-        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
+        due = sorted(sorted(due, key=lambda one: (one[2].ready_at, one[0]))[:limit], key=lambda one: one[0])
+        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due]
 
     async def heartbeats(self, worker: str, limit: int, until: datetime) -> list[Lease]:
         """See `ports.DeliveryQueue.heartbeats`."""
@@ -81,27 +82,26 @@ class MemoryDeliveryQueue:
             and self._may(stream, cursor)
             and not self._has_ended(stream)
         ]
-        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due[:limit]]
+        due = sorted(sorted(due, key=lambda one: (one[2].heartbeat_at, one[0]))[:limit], key=lambda one: one[0])
+        return [self._leased(worker, rid, stream, cursor, until) for rid, stream, cursor in due]
 
     def _all(self) -> Iterator[tuple[int, Stream, _Cursor]]:
         for rid, stream in sorted(self._store.streams.items()):
             if rid not in self._cursors:
-                self._cursors[rid] = _Cursor(status=stream.state.status)
+                self._cursors[rid] = _Cursor(self._clock(), status=stream.state.status, requests=stream.requests)
                 self._beat(stream, self._cursors[rid])
             cursor = self._cursors[rid]
-            cursor.follow(stream)
+            cursor.follow(stream, self._clock())
             if stream.skipped > cursor.delivered:
                 cursor.delivered, cursor.resend_until = stream.skipped, None
             if cursor.status != stream.state.status:
                 cursor.status, cursor.attempt_count, cursor.failing_since = stream.state.status, 0, None
-                if not cursor.leased:
-                    cursor.ready_at = None
+                cursor.ready_at = max(cursor.ready_at, self._clock()) if cursor.leased else self._clock()
             yield rid, stream, cursor
 
     def _may(self, stream: Stream, cursor: _Cursor) -> bool:
         state = stream.state
-        ready = cursor.ready_at is None or cursor.ready_at <= self._clock()
-        return ready and state.status == "active" and state.channel_type != "websocket"
+        return cursor.ready_at <= self._clock() and state.status == "active" and state.channel_type != "websocket"
 
     def _has_ended(self, stream: Stream) -> bool:
         return stream.state.ends_at is not None and stream.state.ends_at <= self._clock()
@@ -115,14 +115,14 @@ class MemoryDeliveryQueue:
 
     def _leased(self, worker: str, rid: int, stream: Stream, cursor: _Cursor, until: datetime) -> Lease:
         cursor.token, cursor.ready_at, cursor.leased, cursor.worker = cursor.token + 1, until, True, worker
-        return self._lease_of(rid, stream, cursor, until)
+        return replace(self._lease_of(rid, stream, cursor, until), events=tuple(_next(stream, cursor, FIRST_EVENTS)))
 
     def _lease_of(self, rid: int, stream: Stream, cursor: _Cursor, until: datetime) -> Lease:
         state = stream.state
         return Lease(
             state.tenant, rid, state.id, cursor.token, until, self._resource(stream), cursor.attempt_count,
             cursor.failing_since, len(stream.events),
-            events=tuple(_next(stream, cursor, FIRST_EVENTS)) if cursor.leased else (), resent=cursor.resent,
+            resent=cursor.resent,
         )  # fmt: skip
 
     def _resource(self, stream: Stream) -> Json:
@@ -131,7 +131,7 @@ class MemoryDeliveryQueue:
 
     def _held(self, lease: Lease) -> _Cursor | None:
         cursor = self._cursors[lease.subscription_rid]
-        cursor.follow(self._store.streams[lease.subscription_rid])
+        cursor.follow(self._store.streams[lease.subscription_rid], self._clock())
         return cursor if cursor.token == lease.token and cursor.leased else None
 
     async def events(self, lease: Lease, limit: int) -> list[Event]:
@@ -164,7 +164,8 @@ class MemoryDeliveryQueue:
         events = _next(stream, cursor, len(stream.events))
         is_active = stream.state.status == "active"
         keep = end.keep_until is not None and is_active and (not end.more or bool(events))
-        cursor.ready_at, cursor.leased = end.keep_until if keep else end.retry_at, keep
+        kept, retry = end.keep_until if keep else None, end.retry_at or self._clock()
+        cursor.ready_at, cursor.leased = kept or retry, kept is not None
         return Settled(keep, tuple(events[: end.more]) if keep else ())
 
     def _keep(self, rid: int, attempts: Sequence[Attempt]) -> None:
@@ -245,7 +246,7 @@ class MemoryDeliveryQueue:
         elif last < cursor.delivered:
             cursor.resend_until, cursor.resume = last, cursor.delivered
         cursor.delivered = min(cursor.delivered, first - 1)
-        cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
+        cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, self._clock()
         cursor.resent = cursor.token
         if cursor.resend_until is None:
             return len(found[1].events) - cursor.delivered
@@ -261,11 +262,11 @@ class MemoryDeliveryQueue:
         self._store.check()
         held = [cursor for _, _, cursor in self._all() if self._runs(cursor) and cursor.worker == worker]
         for cursor in held:
-            cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, None
+            cursor.token, cursor.leased, cursor.ready_at = cursor.token + 1, False, self._clock()
         return len(held)
 
     def _runs(self, cursor: _Cursor) -> bool:
-        return cursor.leased and cursor.ready_at is not None and cursor.ready_at > self._clock()
+        return cursor.leased and cursor.ready_at > self._clock()
 
     async def requested(self, limit: int) -> list[tuple[str, str]]:
         """See `ports.DeliveryQueue.requested`."""

@@ -22,10 +22,11 @@ class MemoryJobs:
         self._jobs: dict[Key, Job] = {}
         self._files: dict[Key, list[JobFile]] = {}
         self._leases: dict[Key, datetime] = {}
+        self._moved: dict[Key, datetime] = {}  # when it was created, or got on
 
     async def create(self, job: Job) -> None:
         """See `ports.Jobs.create`."""
-        self._jobs[job.tenant, job.id] = job
+        self._jobs[job.tenant, job.id], self._moved[job.tenant, job.id] = job, self._now()
         self._files[job.tenant, job.id] = []
         self._store.jobs.add((job.tenant, job.id))
 
@@ -37,17 +38,21 @@ class MemoryJobs:
     async def remove(self, tenant: str, id: str) -> bool:
         """See `ports.Jobs.remove`."""
         self._files.pop((tenant, id), None)
+        self._leases.pop((tenant, id), None)
         self._store.jobs.discard((tenant, id))
         return self._jobs.pop((tenant, id), None) is not None
 
     async def lease(self, seconds: float) -> Job | None:
         """See `ports.Jobs.lease`."""
-        for key, job in self._jobs.items():
-            if job.status == "running" and self._leases.get(key, self._now()) <= self._now():
-                self._jobs[key] = leased = replace(job, token=job.token + 1)
-                self._leases[key] = self._now() + timedelta(seconds=seconds)
-                return leased
+        free = [key for key, job in self._jobs.items() if job.status == "running" and self._is_free(key)]
+        for key in sorted(free, key=lambda key: (key in self._leases, self._leases.get(key, 0), self._moved[key]))[:1]:
+            self._jobs[key] = leased = replace(self._jobs[key], token=self._jobs[key].token + 1)
+            self._leases[key] = self._now() + timedelta(seconds=seconds)
+            return leased
         return None
+
+    def _is_free(self, key: Key) -> bool:
+        return key not in self._leases or self._leases[key] < self._now()
 
     async def renew(self, job: Job, seconds: float, progress: str) -> bool:
         """See `ports.Jobs.renew`."""
@@ -65,7 +70,7 @@ class MemoryJobs:
         known = self._jobs.get(key)
         if known is None or known.token != job.token:
             return False
-        self._jobs[key] = job
+        self._jobs[key], self._moved[key] = job, self._now()
         self._leases.pop(key, None)
         if file is not None:
             self._files[key].append(file)
@@ -105,7 +110,7 @@ class MemoryJobs:
 
     async def expire(self) -> int:
         """See `ports.Jobs.expire`."""
-        gone = [key for key, job in self._jobs.items() if job.status != "running" and job.expires_at <= self._now()]
+        gone = [key for key, job in self._jobs.items() if job.status != "running" and job.expires_at < self._now()]
         for key in gone:
             await self.remove(*key)
         return len(gone)

@@ -6,25 +6,31 @@ New seeds each run; a seed that ever failed is kept in `KEPT`.  `IPF_TEST_PROGRA
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from random import SystemRandom
 
 from twisted.trial.unittest import TestCase
 
+from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
 from ipf.store.inbox.feeds import PostgresFeeds
 from ipf.store.inbox.forwards import PostgresForwards
 from ipf.store.inbox.inbox import PostgresInbox
+from ipf.store.resources.jobs import PostgresJobs
+from ipf.store.resources.resources import PostgresFhirStore
 from tests import postgres
 from tests.contracts.clock import CLOCK
+from tests.contracts.delivery_worlds import DeliveryWorld
 from tests.contracts.message_worlds import MessageWorld
 from tests.contracts.programs import Worlds, difference, program, shortest
-from tests.fakes import MemoryInbox
+from tests.fakes import MemoryDeliveryQueue, MemoryFhirStore, MemoryInbox
 from tests.fakes.feeds import MemoryFeeds
 from tests.fakes.forwards import MemoryForwards
+from tests.fakes.jobs import MemoryJobs
 from tests.waiting import turns
 
 COUNT = int(os.environ.get("IPF_TEST_PROGRAMS", "6"))
 STEPS = 60
-KEPT_MESSAGES: tuple[int, ...] = ()
+KEPT: dict[str, tuple[int, ...]] = {"messages": (3,), "deliveries": ()}
 
 
 async def message_worlds(holds: bool) -> tuple[MessageWorld, MessageWorld]:
@@ -47,25 +53,43 @@ async def message_worlds(holds: bool) -> tuple[MessageWorld, MessageWorld]:
     return forgotten, real
 
 
+async def delivery_worlds(_: bool) -> tuple[DeliveryWorld, DeliveryWorld]:
+    """Both sides, empty."""
+    memory = MemoryFhirStore()
+    database = await postgres.fresh("fhir", size=2, now=CLOCK)
+
+    async def close() -> None:
+        await postgres.drop(database)
+
+    real = DeliveryWorld(PostgresFhirStore(database), PostgresDeliveryQueue(database), PostgresJobs(database), close)
+    return DeliveryWorld(memory, MemoryDeliveryQueue(memory, CLOCK), MemoryJobs(memory, CLOCK), _nothing), real
+
+
 async def _nothing() -> None:
     pass
 
 
-KINDS = {"messages": (MessageWorld.steps, message_worlds)}
+KINDS = {"messages": (MessageWorld.steps, message_worlds), "deliveries": (DeliveryWorld.steps, delivery_worlds)}
 """Steps and worlds of each kind of program."""
 
 
 class ProgramTests(TestCase):
     """Both sides of each kind of store."""
 
-    async def _check(self, seed: int, names: tuple[str, ...], worlds: Worlds) -> None:
+    async def _check(self, kind: str) -> None:
+        names, worlds = KINDS[kind]
+        for seed in (*KEPT[kind], *(SystemRandom().getrandbits(31) for _ in range(COUNT))):
+            await self._run(seed, names, lambda seed=seed: worlds(seed % 2 == 0))
+
+    async def _run(self, seed: int, names: Sequence[str], worlds: Worlds) -> None:
         steps = program(names, seed, STEPS)
         found = await difference(steps, worlds)
         if found:
             short = await shortest(steps, worlds)
-            found = await difference(short, worlds) or found
-            self.fail(f"seed {seed}: {found}\nprogram: {short}")
+            self.fail(f"seed {seed}: {await difference(short, worlds) or found}\nprogram: {short}")
 
     async def test_messages(self) -> None:
-        for seed in (*KEPT_MESSAGES, *(SystemRandom().getrandbits(31) for _ in range(COUNT))):
-            await self._check(seed, MessageWorld.steps, lambda seed=seed: message_worlds(seed % 2 == 0))
+        await self._check("messages")
+
+    async def test_deliveries(self) -> None:
+        await self._check("deliveries")

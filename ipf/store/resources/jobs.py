@@ -25,8 +25,8 @@ CREATE = Statement(
     "job_create",
     "text, text, text, text, timestamptz, text, text, text",
     f"""
-INSERT INTO jobs (partition_id, id, kind, asked, expires_at, caller, state, body)
-VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8)""",
+INSERT INTO jobs (partition_id, id, kind, asked, expires_at, caller, state, body, created_at)
+VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8, now())""",
 )
 GET = Statement(
     "job_get",

@@ -24,6 +24,7 @@ from ipf.store.postgres.connect import connect
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.database import Database
 from tests import postgres
+from tests.waiting import turns
 
 
 def message(number: int) -> Received:
@@ -80,7 +81,7 @@ class BackupTests(TestCase):
     async def _until_waiting(self) -> None:
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'"
         while (await self.rows.run(waiting))[0][0] == 0:
-            await postgres.pause(0.01)
+            await turns(1)
 
     async def test_a_delivered_message_without_effect_is_found(self) -> None:
         """A receipt, or a resource of the message, is an effect; a message that was passed through needs none."""

@@ -38,7 +38,6 @@ class PostgresForwardsTest(contract.ForwardsContract):
         last = (await self.database.one("SELECT max(id) FROM message_bodies"))[0]
         while await self.forwards.horizon.move() < last:
             self.clock += 1
-            await postgres.pause(0.01)
 
     async def test_a_message_that_is_not_committed_yet(self) -> None:
         """Its id is lower than one that is visible: the destination waits for it."""

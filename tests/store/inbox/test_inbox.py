@@ -15,6 +15,7 @@ from tests.contracts import inbox as contract
 from tests.contracts.clock import CLOCK
 from tests.contracts.inbox import ended, received
 from tests.fakes import MemoryInbox
+from tests.waiting import turns
 
 
 class MemoryInboxTest(contract.InboxContract):
@@ -69,11 +70,11 @@ class PostgresInboxTest(contract.InboxContract):
                     done.append((claim.ordering_key or 0, claim.source_id))
                 await self.inbox.settle([ended(claim) for claim in claims])
                 if not claims:
-                    await postgres.pause(0.05)
+                    await turns()
 
         await concurrently([drain(f"w{n}") for n in range(4)])
         while len(done) < 400:  # a lost wake-up delays a message by up to a second
-            await postgres.pause(0.2)
+            CLOCK.advance(1)
             await drain("last")
         self.assertEqual(len({source_id for _, source_id in done}), 400)
         for key in range(20):

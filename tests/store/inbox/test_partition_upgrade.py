@@ -21,6 +21,7 @@ from ipf.store.postgres.quoting import Statement
 from tests import postgres
 from tests.contracts.inbox import ended, received
 from tests.store.inbox.test_statistics import message
+from tests.waiting import turns
 
 OLD = datetime.now(UTC) - timedelta(days=40)
 OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
@@ -61,7 +62,7 @@ class UpgradeTests(TestCase):
         former_fhir = await self._open("fhir")
         await former_fhir.many(_FILL_FHIR)
         while not await index.index_next(_no_pause):
-            await postgres.pause(0.01)
+            await turns(1)
 
     async def test_messages(self) -> None:
         """Read, found, recognized, claimed, retried, replayed, erased and removed; numbers go on."""

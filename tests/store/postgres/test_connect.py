@@ -24,7 +24,7 @@ from ipf.store.postgres.database import WAIT_SECONDS, Database
 from tests import postgres
 from tests.contracts.resources import gather_all
 from tests.store.postgres.clock import ClockWithSockets
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, turns, until
 
 READ_ONLY = "ALTER DATABASE {} SET default_transaction_read_only = on"
 WRITABLE = "ALTER DATABASE {} RESET default_transaction_read_only"
@@ -118,7 +118,7 @@ class ConnectTest(_Servers):
         """Neither descriptors nor timers nor places in the poll set."""
         url = self._url(*[self._fake(name) for name in self.ports if name != "silent"])
         await self.assertFailure(started(connect(url, reactor=reactor)), StoreUnreachable)
-        await postgres.pause(0.1)
+        await turns()
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(50):
             await self.assertFailure(started(connect(url, reactor=reactor)), StoreUnreachable)
@@ -128,8 +128,7 @@ class ConnectTest(_Servers):
             attempt = started(connect(silent, reactor=reactor))
             attempt.cancel()
             await self.assertFailure(attempt, Exception)
-        while len(os.listdir("/proc/self/fd")) > before:  # until the fakes have seen the ends
-            await postgres.pause(0.05)
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before, "the fakes have seen the ends")
 
     async def test_every_address_of_a_name(self) -> None:
         """`localhost` may be ::1 first, where nothing listens."""
@@ -160,8 +159,7 @@ class PoolTest(_Servers):
             await self.assertFailure(started(pool.start()), StoreUnreachable)
             self.failureResultOf(started(pool.many("SELECT 1")), StoreUnreachable)
             await self.control.run(WRITABLE.format(self.name))
-            while not pool.reachable:
-                await postgres.pause(0.01)
+            await until(lambda pool=pool: pool.reachable)
             self.assertEqual(await pool.many("SELECT 1"), [(1,)])
             await pool.close()
 
@@ -181,8 +179,7 @@ class PoolTest(_Servers):
         self.assertEqual(pool.usage[:2], (0, 0))
         self.failureResultOf(started(pool.many("SELECT 1")), StoreUnreachable)
         await self.control.run(WRITABLE.format(self.name))
-        while not pool.reachable:
-            await postgres.pause(0.01)
+        await until(lambda: pool.reachable)
         await pool.many("INSERT INTO t VALUES (1)")
 
     async def test_all_connections_are_to_one_server(self) -> None:
@@ -204,7 +201,7 @@ class PoolTest(_Servers):
         await self.control.run(ended)
         while await self._where(pool) != {self.real[0]}:
             await self.control.run(ended)  # a connection that was just being opened is not among the first ones
-            await postgres.pause(0.02)
+            await turns(1)
 
     async def _where(self, pool: Database) -> set[str]:
         """A question, and the servers of the pool afterwards."""

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.supervisor import GRACE_SECONDS, PostgresSupervisor
 from tests import postgres
 from tests.contracts.resources import gather_all
+from tests.waiting import turns, until
 
 LOCK, UNLOCK = "SELECT pg_advisory_lock(7)", "SELECT pg_advisory_unlock(7)"
 SHARED_LOCK = "SELECT pg_advisory_xact_lock_shared(7)"  # waits for as long as another has the lock
@@ -34,12 +34,6 @@ WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND
 def started(coroutine: Any) -> defer.Deferred[Any]:
     """Run a coroutine."""
     return defer.Deferred.fromCoroutine(coroutine)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for it."""
-    while not true():
-        await postgres.pause(0.01)
 
 
 class DatabaseTest(TestCase):
@@ -121,7 +115,7 @@ class DatabaseTest(TestCase):
             await other.many(LOCK)
             running = started(work())
             while not await other.many(WAITING):
-                await postgres.pause(0.01)
+                await turns(1)
             running.cancel()
             await other.many(UNLOCK)
             await self.assertFailure(running, defer.CancelledError)
@@ -147,7 +141,7 @@ class DatabaseTest(TestCase):
         await other.close()
         await self.assertFailure(hit, StoreUnreachable)
         while not await self._answers():
-            await postgres.pause(0.01)
+            await turns(1)
         self.assertEqual(await gather_all([self.database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
 
     async def _answers(self) -> bool:
@@ -197,11 +191,9 @@ class OutageTest(TestCase):
             self.failureResultOf(started(database.many("SELECT 1")), StoreUnreachable)
         self.assertFalse(database.reachable)
         await self.server.start_up()
-        while not database.reachable:
-            await postgres.pause(0.05)
+        await until(lambda: database.reachable)
         self.assertEqual(await gather_all([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
-        while not woken:
-            await postgres.pause(0.05)
+        await until(lambda: woken)
 
     async def test_connecting_to_nothing(self) -> None:
         """No server, an address that swallows packets: StoreUnreachable within the bound, then at once."""
@@ -276,7 +268,7 @@ class OutageTest(TestCase):
         while self.server.pid() in (None, before):  # its own processes may take a moment to go
             await supervisor.check()
             clock.advance(1)
-            await postgres.pause(0.02)
+            await turns(1)
         await supervisor.check()
         await self.server.shut_down()
         await supervisor.check()

@@ -18,6 +18,7 @@ from ipf.store.postgres.migrate import Migration, migrate, migrations
 from ipf.store.postgres.migration_preview import preview
 from tests import postgres
 from tests.contracts.resources import gather_all
+from tests.waiting import turns
 
 _ONE = Migration(1, "001-one", "CREATE TABLE one (id integer); -- a comment at the end")
 _TWO = Migration(2, "002-two", "INSERT INTO one VALUES (2);")
@@ -98,7 +99,7 @@ class MigrateTest(TestCase):
             migrating = defer.Deferred.fromCoroutine(migrate(self.url, "x", reactor=reactor, known=[_ONE, alter]))
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'one'::regclass"
             while (await writer.many(waiting))[0][0] == 0:
-                await postgres.pause(0.01)
+                await turns(1)
             await writer.many("INSERT INTO one VALUES (7)")  # within the lock_timeout of the migration
             self.assertFalse(migrating.called)
         self.assertEqual(await migrating, 2)

@@ -22,7 +22,7 @@ from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.probe import TICKS, Probe
 from tests import postgres, processes
 from tests.store.postgres.clock import ClockWithSockets
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, turns, until
 
 
 def started(coroutine: Any) -> defer.Deferred[Any]:
@@ -61,8 +61,7 @@ class ProbeTest(TestCase):
             self.clock.advance(1)  # asks
             for _ in range(TICKS - 1):
                 self.clock.advance(60)  # the reactor reads nothing meanwhile
-            while self.probe._asking is not None:
-                await postgres.pause(0.001)
+            await until(lambda: self.probe._asking is None)
         self.assertEqual(self.found, [])
 
     async def test_a_server_that_only_reads(self) -> None:
@@ -78,22 +77,20 @@ class ProbeTest(TestCase):
             await self.probe._connection.run("SET default_transaction_read_only = on")
             await self._ask()
             self.clock.advance(0)
-            await postgres.pause(0.001)  # what was due before has run then
+            await turns()  # what was due before has run then
             self.assertEqual([one.endswith(" only reads") for one in self.found], [True] * told)
             self.probe.stop()
 
     async def _ask(self) -> None:
         self.clock.advance(1)
-        while self.probe._asking is not None:
-            await postgres.pause(0.001)
+        await until(lambda: self.probe._asking is None)
 
     async def test_a_server_that_is_gone(self) -> None:
         """A refusal is an answer: connections notice it by themselves."""
         self.probe.watch(hosts_of("postgresql://ipf@127.0.0.1:1/one")[0])
         for _ in range(20):
             self.clock.advance(1)
-            while self.probe._asking is not None:
-                await postgres.pause(0.001)
+            await until(lambda: self.probe._asking is None)
         self.assertEqual(self.found, [])
 
 
@@ -144,11 +141,10 @@ class HangTest(TestCase):
             self.failureResultOf(started(work), StoreUnreachable)
         self.assertIs(notifier._connection, None)
         self._resume()
-        while not database.reachable or notifier._connection is None:
-            await postgres.pause(0.02)
+        await until(lambda: database.reachable and notifier._connection is not None)
         self.assertIsNot(notifier._connection, listening)
         while await self._answer(database) != [(1,)]:  # a slow machine may seem to hang again
-            await postgres.pause(0.02)
+            await turns(1)
 
     async def _answer(self, database: Database) -> object:
         try:
@@ -173,7 +169,7 @@ class HangTest(TestCase):
         migrating = started(migrate(self.url, "ipf", reactor=reactor))
         waiting = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock%'"
         while not await holder.run(waiting):
-            await postgres.pause(0.02)
+            await turns(1)
         self._suspend()
         failed = await self.assertFailure(migrating, StoreUnreachable)
         self.assertIn(f"{self.server.cluster}:5432 has not answered for 3 s", failed.detail)

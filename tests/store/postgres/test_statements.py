@@ -55,7 +55,7 @@ class StatementsTest(TestCase):
     """Opening a pool prepares all of them: a statement that does not prepare fails here."""
 
     async def _check(self, kind: postgres.Kind, statements: tuple[Statement, ...], **options: bool) -> None:
-        database = await postgres.database(self, kind, size=1, **options)
+        database = await postgres.database(self, kind, size=1, prepare_on_use=False, **options)
         names = {row[0] for row in await database.many("SELECT name FROM pg_prepared_statements")}
         self.assertEqual(names, {statement.name for statement in statements})
         for statement in statements:
