@@ -9,7 +9,7 @@ from typing import Any
 from klein import Klein
 from rich.console import Console
 from twisted.internet import reactor
-from twisted.internet.task import deferLater
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
@@ -19,6 +19,7 @@ from ipf.cli.output import Output, shown
 from ipf.fhir.model.json import dumps, loads
 from tests.service_process import ROOT
 from tests.vendor_profiles.samples import EXAMPLE, example
+from tests.waiting import turns
 
 ROW = {
     "id": 7, "received_at": "2026-01-01T00:00:00Z", "status": "DEAD_LETTER", "attempt_count": 5, "source_system": "LAB",
@@ -158,7 +159,7 @@ class CtlTests(TestCase):
             return b"" if body is None else dumps(body)
 
         port = reactor.listenTCP(0, Site(app.resource()), interface="127.0.0.1")
-        self.addCleanup(deferLater, reactor, 0.02)  # connections that were not kept are still closing
+        self.addCleanup(lambda: Deferred.fromCoroutine(turns()))  # connections that were not kept are still closing
         self.addCleanup(port.stopListening)
         self.api = Api(f"http://127.0.0.1:{port.getHost().port}", "secret", reactor=reactor)
         self.written, self.errors_written = io.StringIO(), io.StringIO()

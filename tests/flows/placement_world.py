@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 from twisted.internet import reactor
-from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from ipf.store.postgres.embedded import EmbeddedPostgres
@@ -23,7 +22,7 @@ from tests.faults.feed import admission
 from tests.faults.scenario import PATIENT, scratch
 from tests.flows.idp import OwnProvider
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, free_port
+from tests.waiting import PATIENCE, free_port, until
 
 ADMIN = "only-operators-know"
 SCOPE = "system/*.cruds"
@@ -126,11 +125,10 @@ class World:
 
     async def until(self, condition: Any, what: str) -> None:
         """Wait until a blocking condition holds."""
-        for _ in range(int(PATIENCE / 0.1)):
-            if await deferToThread(condition):
-                return
-            await deferLater(reactor, 0.1)
-        raise TimeoutError(f"not seen: {what}\n{self.service.log_tail()}")
+        try:
+            await until(lambda: deferToThread(condition), what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.service.log_tail()}") from None
 
     # -- what senders, clients and operators do; all of it blocks
 

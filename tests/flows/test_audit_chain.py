@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_cli import ipfctl
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 GROUP = "flows"
 WRITES = 20
@@ -50,11 +50,7 @@ class AuditChainFlow(TestCase):
 
     async def _chained(self, scenario: Scenario) -> None:
         """Wait until all records of the writes are in the chain."""
-        for _ in range(int(PATIENCE * 10)):
-            if scenario.psql(WAITING, "fhir").strip() == "0":
-                return
-            await asyncio.sleep(0.1)
-        self.fail("records stay out of the chain")
+        await until(lambda: scenario.psql(WAITING, "fhir").strip() == "0", "all records are in the chain")
 
     async def _verified(self, base: str, path: Path, key: Path) -> tuple[int | None, str]:
         """Export to a file, and check it."""

@@ -14,7 +14,6 @@ from time import monotonic
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.app.runtime.process import now
@@ -30,7 +29,7 @@ from tests import postgres
 from tests.audit_chains import chain_some
 from tests.contracts.audit import audit
 from tests.syslog_server import SyslogProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, turns
 
 GROUP = "flows"
 RECORDS, BATCH = 3000, 150
@@ -65,7 +64,7 @@ class FeedFlow(TestCase):
             self.assertLess(monotonic(), until)
             await chain_some(self.database, 1000)
             if not await feed.step():
-                await deferLater(reactor, 0.02)
+                await turns()
             if kills < 12 and random.random() < 0.1:
                 kills += 1
                 self.process.kill()
@@ -77,7 +76,7 @@ class FeedFlow(TestCase):
     async def _write(self) -> None:
         for first in range(0, RECORDS, BATCH):
             await self.trail.append([audit(number) for number in range(first, first + BATCH)])
-            await deferLater(reactor, 0.05)
+            await turns()  # the feed reads meanwhile
 
     async def _position(self) -> int:
         row = await self.database.maybe("SELECT position FROM audit_feed")

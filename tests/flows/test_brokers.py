@@ -18,7 +18,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 GROUP = "brokers"
 CONTENT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/backport-payload-content"
@@ -57,10 +57,7 @@ class Flow:
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         """Wait until `holds`, which may block, says something true; what it said."""
-        async with asyncio.timeout(PATIENCE):
-            while not (found := await asyncio.to_thread(holds)):
-                await asyncio.sleep(0.05)
-        return found
+        return await until(lambda: asyncio.to_thread(holds))
 
     async def ask(self, method: str, path: str, body: object = None, expected: int | None = None) -> Any:
         status, answer = await asyncio.to_thread(self.service.request, method, path, body)

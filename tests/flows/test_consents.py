@@ -13,7 +13,7 @@ from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 GROUP = "flows"
 DENIAL: dict[str, Any] = {
@@ -76,12 +76,12 @@ class ConsentFlowTests(TestCase):
         self.assertEqual((await self.ask(service, doctor, "GET", "Patient/p1"))[0], 404)
         reason = {"X-Break-Glass-Reason": "unconscious"}
         self.assertEqual((await self.ask(service, doctor, "GET", "Patient/p1", None, reason))[0], 200)
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                _, found = await self.ask(service, feed, "GET", "AuditEvent?subtype=break-glass&patient=Patient/p1")
-                if found.get("total"):
-                    break
-                await asyncio.sleep(0.05)
+
+        async def recorded() -> Any:
+            _, found = await self.ask(service, feed, "GET", "AuditEvent?subtype=break-glass&patient=Patient/p1")
+            return found.get("total") and found
+
+        found = await until(recorded)
         details = [entity["detail"] for entity in found["entry"][0]["resource"]["entity"] if "detail" in entity]
         self.assertEqual(details, [[{"type": "reason", "valueString": "unconscious"}]])
         _, metrics = await asyncio.to_thread(service.get, "/actuator/prometheus")

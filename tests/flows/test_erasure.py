@@ -29,7 +29,7 @@ from tests.flows.erasure_feed import (
 )
 from tests.flows.test_cli import ipfctl
 from tests.flows.test_end_to_end import answer_to
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from tests.wire.admin.operators import check
 
 GROUP = "flows"
@@ -341,12 +341,7 @@ class ErasureFlow(TestCase):
         return [entry["resource"]["id"] for entry in page.get("entry", ())]
 
     async def _until(self, database: str, query: str, wanted: str) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while (found := self.scenario.psql(query, database).strip()) != wanted:
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            self.fail(f"{found} instead of {wanted}: {query}")
+        await until(lambda: self.scenario.psql(query, database).strip() == wanted, f"{wanted}: {query}")
 
     async def _ids(self) -> list[str]:
         """The ids of the Patients with a mark, and of the resources that refer to them and to nobody else."""

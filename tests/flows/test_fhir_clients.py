@@ -7,6 +7,7 @@ import http.client
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,6 +77,11 @@ class FhirClientFlowTests(TestCase):
 
     async def _ready(self) -> None:
         await until(lambda: asyncio.to_thread(self.service.ready))
+
+    async def _begun(self, address: str) -> Any:
+        """The answer about an export, once it has progress to show or has ended."""
+        answer = await self.exchange(address)
+        return not (answer[0] == 202 and answer[1]["x-progress"].startswith("0 ")) and answer
 
     async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """Status and parsed body of one exchange on a connection of its own."""
@@ -279,17 +285,19 @@ class FhirClientFlowTests(TestCase):
         for _ in range(100):  # until one is seen that is under way
             _, headers, _ = await self.exchange("/fhir/$export?_type=Device")
             address = urlsplit(headers["content-location"]).path
-            while (found := await self.exchange(address))[0] == 202 and found[1]["x-progress"].startswith("0 "):
-                await asyncio.sleep(0.002)
+            found = await until(partial(self._begun, address))
             if found[0] == 202:
                 break
         self.assertEqual(found[0], 202, "it is under way")
         self.service.kill()
         self.service.start()
         await self._ready()
-        async with asyncio.timeout(PATIENCE):
-            while (found := await self.exchange(address))[0] == 202:
-                await asyncio.sleep(0.1)
+
+        async def ended() -> Any:
+            answer = await self.exchange(address)
+            return answer[0] != 202 and answer
+
+        found = await until(ended)
         manifest = json.loads(found[2])
         self.assertEqual((found[0], manifest["error"]), (200, []))
         lines: list[bytes] = []

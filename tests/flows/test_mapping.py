@@ -90,15 +90,17 @@ class Running:
     async def until(self, path: str, enough: Any, seconds: float = PATIENCE) -> Any:
         """GET until the answer is as it should be."""
         body: Any = None
+
+        async def is_enough() -> bool:
+            nonlocal body
+            _, body = await self.http("GET", path)
+            return bool(enough(body))
+
         try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    _, body = await self.http("GET", path)
-                    if enough(body):
-                        return body
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
+            await until(is_enough, path, seconds=seconds)
+        except AssertionError:
             raise AssertionError(f"{path}: {body}\n{self.service.log_tail()}") from None
+        return body
 
 
 class UnmappedCodeTests(TestCase):
@@ -246,13 +248,15 @@ class ReloadTests(TestCase):
     async def _in_use(self, running: Running, patient: str, name: str = "system", value: str = "phone") -> None:
         """Converter processes are notified, so it takes a moment."""
         query = f"/fhir/Patient?identifier={patient}"
-        async with asyncio.timeout(PATIENCE):
-            for number in itertools.count():
-                await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
-                found = await running.until(query, lambda page: page["total"] == 1)
-                if found["entry"][0]["resource"]["telecom"][0].get(name) == value:
-                    return
-                await asyncio.sleep(0.1)
+        numbers = itertools.count()
+
+        async def mapped() -> bool:
+            number = next(numbers)
+            await running.send(message(f"{patient}-{number}", patient, "F", f"+{number}"))
+            found = await running.until(query, lambda page: page["total"] == 1)
+            return bool(found["entry"][0]["resource"]["telecom"][0].get(name) == value)
+
+        await until(mapped)
 
     async def _trace(self, running: Running) -> None:
         _, rows = await running.http("GET", "/admin/messages")

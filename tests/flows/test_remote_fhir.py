@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
@@ -15,14 +14,12 @@ from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import block_until
 
 GROUP = "flows"
 
 
 class RemoteFhirTests(TestCase):
-    timeout = PATIENCE
-
     def setUp(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="ipf-remote-fhir-"))
         folder.chmod(0o755)
@@ -37,12 +34,7 @@ class RemoteFhirTests(TestCase):
 
     def wait(self, ask: Callable[[], Any]) -> Any:
         """What `ask` answers as soon as it is true."""
-        deadline = time.monotonic() + PATIENCE
-        pause = getattr(time, "sleep")  # noqa: B009  # blocking on purpose: there is no reactor here
-        while not (found := ask()):
-            self.assertLess(time.monotonic(), deadline)
-            pause(0.05)
-        return found
+        return block_until(ask)
 
     def effects(self, source_id: str, phone: str) -> dict[str, tuple[str, str, str]]:
         """Id, version and action by type, once the message is delivered."""

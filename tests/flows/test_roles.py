@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tests.event_loop import run
 from tests.faults.feed import Feed
 from tests.faults.roles import RoleProcesses, two_databases
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, free_port, until
+from tests.waiting import free_port, until
 
 GROUP = "flows"
 POLL_MS = 3_600_000
@@ -123,10 +122,8 @@ class StartTests(TestCase):
         one.start()
         one.http_port = port
         try:
-            async with asyncio.timeout(PATIENCE):
-                while b"event=started console" not in one.log_path.read_bytes():
-                    self.assertIsNone(one.ended(), one.log_tail())
-                    await asyncio.sleep(0.05)
+            await until(lambda: one.ended() is not None or b"event=started console" in one.log_path.read_bytes())
+            self.assertIsNone(one.ended(), one.log_tail())
             self.assertEqual(one.get("/")[0], 303)
             self.assertFalse(Path(one.environment["IPF_DATA_DIR"]).exists())
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -16,7 +17,7 @@ from tests.event_loop import run
 from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE, free_port, until
+from tests.waiting import free_port, until
 
 GROUP = "flows"
 PHI, SECRET = "PHIMARK", "SECMARK"
@@ -202,15 +203,17 @@ class SecretsTests(TestCase):
 
     async def _until_quiet(self, service: ServiceProcess) -> None:
         """Until all messages have ended and the deliveries are given up."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                status, page = await asyncio.to_thread(service.request, "GET", "/admin/messages", None, _token())
-                self.assertEqual(status, 200, page)
-                _, found = await asyncio.to_thread(service.get, "/fhir/Subscription?status=error")
-                states = {item["status"] for item in page["items"]}
-                if states <= {"DELIVERED", "DEAD_LETTER"} and found["total"] >= 2:
-                    break
-                await asyncio.sleep(0.1)
+
+        async def ended() -> tuple[Any, Any] | None:
+            status, page = await asyncio.to_thread(service.request, "GET", "/admin/messages", None, _token())
+            self.assertEqual(status, 200, page)
+            _, found = await asyncio.to_thread(service.get, "/fhir/Subscription?status=error")
+            states = {item["status"] for item in page["items"]}
+            return (page, found) if states <= {"DELIVERED", "DEAD_LETTER"} and found["total"] >= 2 else None
+
+        quiet = await until(ended)
+        assert quiet is not None
+        page, found = quiet
         for entry in found["entry"]:
             self._clean(entry["resource"].get("error", ""), "Subscription.error")
         for item in page["items"]:
@@ -246,13 +249,17 @@ class SecretsTests(TestCase):
         for scenario in scenarios.values():
             scenario.service.start()
         for name, scenario in scenarios.items():
-            await until(lambda: scenario.service.ended() is not None)
+            await until(partial(_has_ended, scenario.service), name)
             self.assertNotIn(scenario.service.ended(), (0, None), name)
             text = scenario.service.log_tail(100_000)
             if name != "a secret file":  # the name of a file is no secret
                 self.assertNotIn(SECRET, text, name)
             self.assertIn("IPF_" if name != "a database that is away" else "reached", text, name)
             await scenario.__aexit__()
+
+
+def _has_ended(service: ServiceProcess) -> bool:
+    return service.ended() is not None
 
 
 def _token() -> dict[str, str]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from twisted.trial.unittest import TestCase
@@ -97,22 +98,19 @@ class SystemdTests(TestCase):
 
         mllp.shutdown(socket.SHUT_RDWR)
         first = times() + 1
-        async with asyncio.timeout(PATIENCE):
-            while times() < first:
-                await asyncio.sleep(0.05)
-            before = sent.count("WATCHDOG=1")
-            while times() < first + 4:
-                await asyncio.sleep(0.05)
+        await until(lambda: times() >= first)
+        before = sent.count("WATCHDOG=1")
+        await until(lambda: times() >= first + 4)
         self.assertEqual(sent.count("WATCHDOG=1"), before)
 
     async def traced(self, service: ServiceProcess) -> str:
         """The trace of the one message through the API, once it is settled; its id."""
-        while True:
+
+        async def delivered() -> Any:
             _, page = await asyncio.to_thread(service.get, "/admin/messages")
-            if page["items"][0]["status"] == "DELIVERED":
-                break
-            await asyncio.sleep(0.05)
-        correlation_id: str = page["items"][0]["correlation_id"]
+            return page["items"][0]["status"] == "DELIVERED" and page["items"][0]
+
+        correlation_id: str = (await until(delivered))["correlation_id"]
         status, trace = await asyncio.to_thread(service.get, f"/admin/observe/trace/{correlation_id}")
         self.assertEqual(status, 200)
         self.assertIn("ADT_A01", trace["messages"][0]["transform"]["map_url"].replace("ADT-A01", "ADT_A01"))
@@ -124,8 +122,8 @@ class SystemdTests(TestCase):
         """Span name -> process, of this trace; all but the root hang below it."""
         found: dict[str, str] = {}
         parents: set[bytes] = set()
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
+
+        def all_are_there() -> bool:
             for body in collector.bodies:
                 for group in ExportTraceServiceRequest.FromString(body).resource_spans:
                     role = {one.key: one.value.string_value for one in group.resource.attributes}["process.role"]
@@ -133,9 +131,9 @@ class SystemdTests(TestCase):
                         if span.trace_id.hex() == trace:
                             found[span.name] = role
                             parents.add(span.parent_span_id)
-            if len(found) == 4:
-                break
-            await asyncio.sleep(0.1)
+            return len(found) == 4
+
+        await until(all_are_there)
         self.assertEqual(len(parents), 2, parents)
         self.assertIn(b"", parents)
         return found

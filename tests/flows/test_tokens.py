@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,9 @@ class TokenFlowTests(TestCase):
         _, health = await self.ask("GET", "/actuator/health")
         self.assertEqual(health["components"]["identity_provider"]["status"], "UP")
 
+    async def _is_active(self, id: str, bearer: str) -> bool:
+        return bool((await self.ask("GET", f"/fhir/Subscription/{id}", bearer))[1]["status"] == "active")
+
     async def _subscribers(self, provider: idp.Provider, whole: Sink, bare: Sink) -> None:
         """One whose scopes show patients, and one who may only subscribe; a message makes both notified."""
         for sink, scope in ((whole, "system/Subscription.crus system/Patient.r"), (bare, "system/Subscription.crus")):
@@ -110,13 +114,7 @@ class TokenFlowTests(TestCase):
                         "criteria": "Patient?", "channel": channel}  # fmt: skip
             status, made = await self.ask("POST", "/fhir/Subscription", bearer, resource)
             self.assertEqual(status, 201, made)
-
-            async def reached() -> bool:
-                return bool(
-                    (await self.ask("GET", f"/fhir/Subscription/{made['id']}", bearer))[1]["status"] == "active"
-                )
-
-            await until(reached)
+            await until(partial(self._is_active, made["id"], bearer))
         acknowledged = await answer_to(self.service.mllp_port, admission("M1", "P1", "+4711"))
         self.assertEqual(acknowledged[1], b"MSA|AA|M1")
         self.assertTrue(await whole.until(1, PATIENCE) and await bare.until(1, PATIENCE))

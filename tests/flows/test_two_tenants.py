@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import ssl
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -99,9 +100,12 @@ class TwoTenantsTests(TestCase):
         status, made = await self.ask(tenant, "Subscription", "POST", resource)
         self.assertEqual((status, made["channel"]["header"]), (201, [f"Authorization: {HOOK_SECRET}"]))
         self.subscriptions = {**getattr(self, "subscriptions", {}), tenant: made["id"]}
-        async with asyncio.timeout(PATIENCE):
-            while (found := (await self.ask(tenant, f"Subscription/{made['id']}"))[1])["status"] != "active":
-                await asyncio.sleep(0.05)
+
+        async def active() -> Any:
+            _, found = await self.ask(tenant, f"Subscription/{made['id']}")
+            return found["status"] == "active" and found
+
+        found = await until(active)
         self.assertEqual(found["channel"]["header"], ["Authorization: ***"])
 
     async def _messages(self) -> None:
@@ -170,14 +174,13 @@ class TwoTenantsTests(TestCase):
             self.assertEqual([one["id"] for one in effects["subscriptions_matched"]],
                              [f"Subscription/{self.subscriptions[tenant]}"])  # fmt: skip
 
+    async def _has_failures(self, tenant: str) -> bool:
+        return bool((await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] >= 3)
+
     async def _audited(self) -> None:
         """Each finds its own message, its own doings and who failed, and operators find them all."""
         for tenant in ("a", "b"):
-
-            async def reached() -> bool:
-                return bool((await self.ask(tenant, "AuditEvent?outcome=4&_summary=count"))[1]["total"] >= 3)
-
-            await until(reached)
+            await until(partial(self._has_failures, tenant))
             _, found = await self.ask(tenant, "AuditEvent?_count=100")
             events = [entry["resource"] for entry in found["entry"]]
             self.assertEqual({event["source"]["site"] for event in events}, {tenant})
