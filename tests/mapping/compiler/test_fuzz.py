@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +17,7 @@ from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
 from tests.corpus.samples import library
+from tests.mapping.compiler.test_cost import counted
 from tests.mapping.support import HEAD, KEY, V2, message
 from tests.traffic.messages import adt
 
@@ -121,24 +120,8 @@ class MapTests(TestCase):
 
         for step in (parse, lambda text: print_map(parse(text)), lambda text: from_json(to_json(parse(text)))):
             step(text(10))
-            first, second = calls(step, text(20)), calls(step, text(200))
+            first, second = counted(step, text(20)), counted(step, text(200))
             self.assertLess(second, first * 10.5)
-
-
-def calls(step: Any, argument: Any) -> int:
-    """How many Python functions are called."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        step(argument)
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 class MessageTests(TestCase):
@@ -175,5 +158,5 @@ class MessageTests(TestCase):
             return library().run(message)
 
         run(source(5))
-        small, large = calls(run, source(50)), calls(run, source(500))
+        small, large = counted(run, source(50)), counted(run, source(500))
         self.assertLess(large, small * 10.5)

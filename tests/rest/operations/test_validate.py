@@ -8,7 +8,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.packages import Packages
 from ipf.ports import Caller, Json
 from ipf.rest.write.conformance import Conformance
-from tests.rest.world import OnMemory, Suite, World, issues
+from tests.rest.world import OnMemory, World, issues
 
 US_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/"
 BACKPORT = "http://hl7.org/fhir/uv/subscriptions-backport/StructureDefinition/"
@@ -115,10 +115,8 @@ class ValidateInMemory(OnMemory):
         self.assertEqual(errors(answer), ["QuestionnaireResponse"])
 
 
-class ModeSuite(Suite):
+class ModeTests(OnMemory):
     """off, warn, enforce."""
-
-    world: World
 
     async def test_off(self) -> None:
         validated(self.world)
@@ -206,7 +204,3 @@ class DefinitionsInMemory(OnMemory):
 def entry(resource: Json) -> Json:
     """A create in a Bundle."""
     return {"resource": resource, "request": {"method": "POST", "url": "Patient"}}
-
-
-class ModeInMemory(ModeSuite, OnMemory):
-    """On the store in memory."""
