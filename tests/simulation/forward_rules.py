@@ -72,7 +72,7 @@ class ForwardRules:
         """Nothing is passed over."""
         for id, one in self.world.inbox.rows.items():
             is_forwarded = one.original_id is None and one.message.source_protocol not in JSON_PROTOCOLS
-            if is_forwarded and self.filled_to < id <= row.filled_to:
+            if is_forwarded and id <= row.filled_to:
                 self.rules.hold(id in row.entries, f"message {id} is not in the ledger of the destination")
         self.rules.hold(row.filled_to >= self.filled_to, "the cursor of the destination goes back")
         self.filled_to = row.filled_to

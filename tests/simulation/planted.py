@@ -261,10 +261,10 @@ def _leases_held(real: Any) -> Any:
 
 
 def _paused_loses(real: Any) -> Any:
-    def follow(self: _Cursor, stream: Any) -> None:
+    def follow(self: _Cursor, stream: Any, *now: Any) -> None:
         if self.requests and self.requests != stream.requests:
             self.delivered = len(stream.events)
-        real(self, stream)
+        real(self, stream, *now)
 
     return follow
 
@@ -375,18 +375,18 @@ PLANTED = (
     Planted("a lost answer is a success", Converter, "_store", _submit_forgives, 1),
     Planted("a stop counts as a failed attempt", Converter, "_raise_if_stopped",
             lambda real: lambda self, error: None, 58),
-    Planted("receipts are not found", MemoryTransaction, "look_up", _forgets_receipts),
-    Planted("versions are not checked", MemoryTransaction, "_expect", _no_versions),
+    Planted("receipts are not found", MemoryTransaction, "look_up", _forgets_receipts, 24),
+    Planted("versions are not checked", MemoryTransaction, "_expect", _no_versions, 49),
     Planted("events are matched with an old index", MemoryTransaction, "_commit", _old_index, 37),
-    Planted("an event number is used again", MemoryTransaction, "_number", _number_again),
-    Planted("a commit without its last events", MemoryTransaction, "_commit", _half_a_commit),
-    Planted("the cursor moves before the answer", Deliver, "_send_one", _cursor_first),
+    Planted("an event number is used again", MemoryTransaction, "_number", _number_again, 0),
+    Planted("a commit without its last events", MemoryTransaction, "_commit", _half_a_commit, 0),
+    Planted("the cursor moves before the answer", Deliver, "_send_one", _cursor_first, 6),
     Planted("an event is skipped after a failure", Deliver, "_record_failure", _skips_failed, 6),
-    Planted("a lost delivery lease is settled", MemoryDeliveryQueue, "_held", _lost_lease_settles),
-    Planted("a leased subscription is leased again", MemoryDeliveryQueue, "_may", _leases_held),
-    Planted("a paused subscription loses events", _Cursor, "follow", _paused_loses),
+    Planted("a lost delivery lease is settled", MemoryDeliveryQueue, "_held", _lost_lease_settles, 7),
+    Planted("a leased subscription is leased again", MemoryDeliveryQueue, "_may", _leases_held, 0),
+    Planted("a paused subscription loses events", _Cursor, "follow", _paused_loses, 20),
     Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused, 24),
-    Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait),
+    Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait, 6),
     Planted("no error after the last attempt", Deliver, "_set_error", _no_error),
     Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one),
     Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent, 1),
