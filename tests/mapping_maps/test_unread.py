@@ -79,14 +79,6 @@ class ThreeSetsTests(TestCase):
         for name, text in generator.messages(library.message_types, range(1)).items():
             self.assertGreater(three_sets(self, name, samples.parse(text), library), 5)
 
-    def test_the_cache_changes_nothing(self) -> None:
-        """A first run and one with results from the cache find the same."""
-        for name in samples.names():
-            if samples.library().has_map(samples.message(name).message_type):
-                runs = [samples.library().run(samples.message(name)).unread() for _ in range(4)]
-                traced = samples.library().run(samples.message(name), trace=True).unread()
-                self.assertEqual([one for one in runs if one != traced], [], name)
-
     def test_open_fields_of_the_corpus(self) -> None:
         """tests/corpus/unread.txt says what is open."""
         self.assertTrue(TABLE.read_text(encoding="utf-8") == table(), "run bin/mapping-coverage")

@@ -52,6 +52,7 @@ class LibraryTests(TestCase):
                 self.assertEqual(str(memoized.bundle), str(uncached_result.bundle))  # the order of names too
                 self.assertEqual(memoized.unmapped, uncached_result.unmapped)
                 self.assertEqual(memoized.warnings, uncached_result.warnings)
+                self.assertEqual(memoized.unread(), uncached_result.unread())
 
     def test_generated_messages(self) -> None:
         """Results of the cache are those of a run without it, whatever the messages before left in the cache."""
