@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE
@@ -30,6 +30,8 @@ async def ipfctl(service: ServiceProcess, *arguments: str) -> tuple[int, str]:
 
 
 class BackupTests(TestCase):
+    timeout = LIMIT  # a service under load, a backup, and a restored service
+
     def test_a_backup_under_load_has_every_acknowledged_message(self) -> None:
         run(self.backed_up_under_load())
 

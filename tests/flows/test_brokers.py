@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.brokers.kafka_server import MISSING, KafkaServer, installed
 from tests.brokers.nats_server import NatsServer, Stored
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.traffic.sink import Sink
@@ -112,6 +112,8 @@ def numbers(stored: list[Stored], subject: str) -> list[str]:
 
 
 class NatsFlowTests(TestCase):
+    timeout = LIMIT  # the start of a broker and of the service, and the broker's failures
+
     def test_nats(self) -> None:
         """Handshake, events with key and signature, a deletion, $resend, the ledger."""
         run(self._nats())

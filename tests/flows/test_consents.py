@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.flows import idp
 from tests.service_process import ServiceProcess
@@ -26,6 +26,8 @@ ROUNDS = 10
 
 
 class ConsentFlowTests(TestCase):
+    timeout = LIMIT  # two services, one after the other
+
     def test_two_processes(self) -> None:
         """Stored at one, obeyed by the other; withdrawn at the other, seen at the first; break-glass at both."""
         run(self._flow(idp.OwnProvider()))

@@ -20,7 +20,7 @@ from twisted.trial.unittest import TestCase
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.fhir.structure.required_codes import required_codes
 from ipf.security.deident.profile import built_in
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.waiting import PATIENCE, until
 
@@ -101,6 +101,8 @@ def marked_value(value: Any, element: Element, names: dict[str, str]) -> Any:
 
 class DeidentFlow(TestCase):
     """Runs over a real service."""
+
+    timeout = LIMIT  # an export through kills of the service
 
     def test_nothing_planted_gets_out(self) -> None:
         """Marks of all kinds; a kill -9 in the middle of the job."""

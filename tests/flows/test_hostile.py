@@ -7,7 +7,7 @@ import shutil
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.flows.hostile import Generator, Sent, attack, wrong_with
 from tests.service_process import ServiceProcess
@@ -19,6 +19,8 @@ REQUESTS = 1_500
 
 
 class HostileTests(TestCase):
+    timeout = LIMIT  # thousands of hostile requests
+
     def test_hostile_requests(self) -> None:
         """From two clients at once; the seed is in the message, so that they can be sent again."""
         run(self._flow())
@@ -53,6 +55,8 @@ class HostileTests(TestCase):
 
 
 class JudgeTests(TestCase):
+    timeout = LIMIT  # thousands of hostile requests
+
     def test_what_is_wrong(self) -> None:
         """The check of answers can fail."""
         asked = Sent(b"", is_head=False)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from twisted.trial.unittest import TestCase
 
+from tests.event_loop import LIMIT as LONG
 from tests.event_loop import run
 from tests.faults.scenario import scratch
 from tests.flows import hostile_values as values
@@ -45,6 +46,8 @@ def _calibrated() -> float:
 
 
 class HostileValueTests(TestCase):
+    timeout = LONG  # thousands of hostile values
+
     def test_every_route(self) -> None:
         """The whole table, on a service without tokens, so that every route is reached."""
         run(self._flow())
@@ -81,6 +84,8 @@ class HostileValueTests(TestCase):
 
 
 class HostileTokenTests(TestCase):
+    timeout = LONG  # thousands of hostile values
+
     def test_tokens(self) -> None:
         """Tokens with a right signature and hostile claims, and headers that are no token: 401, and the reason."""
         run(self._flow(OwnProvider()))
@@ -180,6 +185,8 @@ def _judged(asked: Asked, status: int, content_type: str, body: bytes) -> str:
 
 
 class TimerTests(TestCase):
+    timeout = LONG  # thousands of hostile values
+
     def test_a_blocked_reactor_is_seen(self) -> None:
         """The measure can fail: processor time between two turns, and what ran."""
         calls: list[object] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, TestCase
 
 import ipf
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
@@ -27,6 +27,8 @@ NO_NETWORK = ("--no-index", "--quiet", "--disable-pip-version-check")
 
 
 class InstalledTests(TestCase):
+    timeout = LIMIT  # the installation of the wheel
+
     def test_installed_from_the_wheelhouse(self) -> None:
         """Into a clean environment, started from another folder: maps, FHIR data and man pages are in the wheel."""
         folder = Path(tempfile.mkdtemp(prefix="ipf-installed-"))

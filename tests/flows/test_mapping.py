@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
@@ -104,6 +104,8 @@ class Running:
 
 
 class UnmappedCodeTests(TestCase):
+    timeout = LIMIT  # maps that are changed in all processes
+
     def test_an_operator_maps_a_code_once(self) -> None:
         """Recorded, answered, converted again in order; the original rows stay as they are."""
         run(self._unmapped())
@@ -189,6 +191,8 @@ class UnmappedCodeTests(TestCase):
 
 
 class ReloadTests(TestCase):
+    timeout = LIMIT  # maps that are changed in all processes
+
     def test_maps_are_read_again(self) -> None:
         """In every process; a broken map is refused with its line and the working one stays."""
         run(self._reload())
@@ -268,6 +272,8 @@ class ReloadTests(TestCase):
 
 
 class ValidationTests(TestCase):
+    timeout = LIMIT  # maps that are changed in all processes
+
     def test_an_invalid_message_is_refused_with_rule_line_and_field(self) -> None:
         """A valid one of the same map is stored; the trace has the finding."""
         run(self._refused())
@@ -292,6 +298,8 @@ class ValidationTests(TestCase):
 
 
 class RemoteMappingTests(TestCase):
+    timeout = LIMIT  # maps that are changed in all processes
+
     def test_a_second_ipf_maps(self) -> None:
         """As if it were in the process: codes are queued and answered here, and an outage is only waited for."""
         run(self._remote())

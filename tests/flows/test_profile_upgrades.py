@@ -15,7 +15,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import loads
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
@@ -55,6 +55,8 @@ def version_of(patient: dict[str, Any]) -> set[str]:
 
 
 class ProfileUpgradeTests(TestCase):
+    timeout = LIMIT  # the feed goes on through each upgrade
+
     def test_under_a_feed(self) -> None:
         """Every message that was acknowledged is converted once, by one version as a whole."""
         run(self._flow())

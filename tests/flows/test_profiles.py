@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import Feed
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
@@ -29,6 +29,8 @@ def framed(raw: bytes) -> bytes:
 
 
 class ProfileFlowTests(TestCase):
+    timeout = LIMIT  # profiles come and go under load
+
     def test_a_vendor_of_its_own(self) -> None:
         """From the profile's port to resources of its tenant; and no message is lost while profiles change."""
         run(self._flow())

@@ -8,7 +8,7 @@ import shutil
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import Feed
 from tests.faults.scenario import Scenario
 from tests.service_process import ServiceProcess
@@ -19,6 +19,8 @@ GROUP = "flows"
 
 
 class ReplicaTests(TestCase):
+    timeout = LIMIT  # several services, one after the other
+
     def test_disjoint_work(self) -> None:
         """Both receive and convert; one is killed, and the other continues its messages."""
         run(self._replicas())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import Feed
 from tests.faults.roles import RoleProcesses, two_databases
 from tests.service_process import ServiceProcess
@@ -27,6 +27,8 @@ REST = ("convert", "deliver", "fhir")
 
 
 class RolesTests(TestCase):
+    timeout = LIMIT  # four processes, one after the other
+
     async def test_four_processes_with_roles_of_their_own(self) -> None:
         run(self._four(await two_databases()))
 
@@ -99,6 +101,8 @@ class RolesTests(TestCase):
 
 class StartTests(TestCase):
     """What `twistd ipf` makes of IPF_ROLES before it opens anything."""
+
+    timeout = LIMIT  # four processes, one after the other
 
     def test_an_unknown_role_ends_the_start(self) -> None:
         run(self._refused("receive,converts", "IPF_ROLES: expected one or more of all, engine, receive"))

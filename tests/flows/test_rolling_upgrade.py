@@ -15,7 +15,7 @@ from psycopg2.extensions import parse_dsn
 from twisted.trial.unittest import TestCase
 
 from tests.activated import Activated, listening
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.callers import Callers
 from tests.faults.feed import Feed
 from tests.faults.roles import two_databases
@@ -27,6 +27,8 @@ SOME = 30  # messages
 
 
 class UpgradeTests(TestCase):
+    timeout = LIMIT  # each process is replaced under load
+
     async def test_receivers_are_replaced_under_load(self) -> None:
         run(self._replaced(await two_databases()))
 

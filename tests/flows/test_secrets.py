@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.scenario import Scenario
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
@@ -136,6 +136,8 @@ STRANGERS = {
 
 
 class SecretsTests(TestCase):
+    timeout = LIMIT  # seven starts that fail, and each path of the service
+
     def test_every_path(self) -> None:
         """Messages, FHIR requests, subscriptions, `$transform`, the admin API."""
         run(self._every_path())

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from twisted.trial.unittest import TestCase
 
 from tests.activated import Activated, listening
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess, children_of
@@ -28,6 +28,8 @@ QUEUE = "STATUS=0 messages in the queue"
 
 
 class SystemdTests(TestCase):
+    timeout = LIMIT  # intervals of the watchdog
+
     def test_a_service_under_systemd(self) -> None:
         run(self.watched())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
@@ -26,6 +26,8 @@ ADMIN, READER = "only-operators-know", "only-readers-know"
 
 
 class TokenFlowTests(TestCase):
+    timeout = LIMIT  # two services, and an outage of the provider
+
     def test_from_message_to_notification_with_tokens(self) -> None:
         """MLLP in, FHIR behind tokens, notifications within the grants of the subscriber."""
         run(self._flow(idp.start()))

@@ -14,7 +14,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from tests.event_loop import run
+from tests.event_loop import LIMIT, run
 from tests.faults.feed import admission
 from tests.faults.scenario import scratch
 from tests.flows import idp
@@ -42,6 +42,8 @@ class Hook(Sink):
 
 
 class TwoTenantsTests(TestCase):
+    timeout = LIMIT  # two tenants, one after the other
+
     def test_two_hospitals(self) -> None:
         """Each sends, reads and is notified of its own, and nothing else."""
         run(self._flow(idp.start()))
