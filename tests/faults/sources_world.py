@@ -149,7 +149,7 @@ class EhrFeed:
             await until(partial(self._is_polled, polled), seconds=FOR_EVER)
 
     def _is_polled(self, before: int) -> bool:
-        return self.stopping or self._stored.rows[FHIR_REST] > before
+        return self.stopping or (self._stored.rows[FHIR_REST] > before and self._stored.keeps_up())
 
     def _changed(self, entries: list[Any]) -> bool:
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries}
@@ -184,7 +184,7 @@ class PracticeFeed:
             await until(lambda: self.stopping or self._is_polled(), seconds=FOR_EVER)
 
     def _is_polled(self) -> bool:
-        return len(self.made) - self._stored.rows[NATIVE_API] < AHEAD
+        return len(self.made) - self._stored.rows[NATIVE_API] < AHEAD and self._stored.keeps_up()
 
     @property
     def made(self) -> set[str]:
