@@ -19,20 +19,7 @@ PAUSES = TESTS / "waiting.py"
 SLEEPS = frozenset({"sleep", "deferLater", "pause"})
 MOST_SECONDS = 60.0
 """A `timeout` of `bin/test`'s tests is at most this (LIMIT on a quiet machine)."""
-STILL = frozenset(
-    (
-        "pipeline/maintenance/test_erasure_crash.py",
-        "postgres.py",
-        "store/backup/test_backup.py",
-        "store/inbox/test_forwards.py",
-        "store/inbox/test_inbox.py",
-        "store/inbox/test_partition_upgrade.py",
-        "store/postgres/test_connect.py",
-        "store/postgres/test_database.py",
-        "store/postgres/test_migrate.py",
-        "store/postgres/test_probe.py",
-    )
-)
+STILL = frozenset[str]()
 """Modules that are not mended yet."""
 
 
