@@ -24,7 +24,6 @@ from ipf.pipeline.worker import Worker
 from ipf.ports import Backoff, Event, Outcome, Status
 from ipf.ports.messages.forwards import Forwarded, ForwardStatus
 from tests.fakes.deliveries import MemoryDeliveryQueue, _Cursor
-from tests.fakes.feeds import MemoryFeeds
 from tests.fakes.forwards import MemoryForwards
 from tests.fakes.inbox import MemoryInbox, Row
 from tests.fakes.resources import MemoryTransaction
@@ -38,7 +37,7 @@ class Planted:
     owner: Any
     name: str
     make: Callable[[Any], Any]
-    seed: int = 0
+    seed: int
 
     @contextmanager
     def grown(self) -> Iterator[None]:
@@ -341,10 +340,6 @@ def _mark_first(real: Any) -> Any:
     return store
 
 
-def _any_poller(real: Any) -> Any:
-    return lambda self, lease: self._rows[lease.name]
-
-
 # -- the worker
 
 
@@ -387,14 +382,13 @@ PLANTED = (
     Planted("a paused subscription loses events", _Cursor, "follow", _paused_loses, 20),
     Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused, 24),
     Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait, 6),
-    Planted("no error after the last attempt", Deliver, "_set_error", _no_error),
-    Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one),
+    Planted("no error after the last attempt", Deliver, "_set_error", _no_error, 195),
+    Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one, 14),
     Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent, 1),
-    Planted("forwarding passes over a message", MemoryForwards, "fill", _passes_over),
-    Planted("forwarding waits twice as long", Forwarder, "_failed", _forward_waits_long),
-    Planted("two processes forward", MemoryForwards, "begin", _second_forwarder),
+    Planted("forwarding passes over a message", MemoryForwards, "fill", _passes_over, 0),
+    Planted("forwarding waits twice as long", Forwarder, "_failed", _forward_waits_long, 1),
+    Planted("two processes forward", MemoryForwards, "begin", _second_forwarder, 0),
     Planted("the mark moves before the page is stored", FeedPass, "_store", _mark_first, 75),
-    Planted("a lost feed is saved", MemoryFeeds, "_own", _any_poller),
-    Planted("a lost notification is never made up for", Worker, "__init__", _never_polls),
+    Planted("a lost notification is never made up for", Worker, "__init__", _never_polls, 2),
 )  # fmt: skip
 """All planted faults."""
