@@ -19,8 +19,6 @@ PAUSES = TESTS / "waiting.py"
 SLEEPS = frozenset({"sleep", "deferLater", "pause"})
 MOST_SECONDS = 60.0
 """A `timeout` of `bin/test`'s tests is at most this (LIMIT on a quiet machine)."""
-STILL = frozenset[str]()
-"""Modules that are not mended yet."""
 
 
 @cache
@@ -79,12 +77,8 @@ class WaitingTests(TestCase):
 
     def test_no_test_sleeps(self) -> None:
         """A wait for a time is too short on one machine and too long on all others."""
-        found = {path: lines for path, tree in modules().items() if path not in STILL and (lines := sleeps(tree))}
+        found = {path: lines for path, tree in modules().items() if (lines := sleeps(tree))}
         self.assertEqual(found, {})
-
-    def test_the_list_of_exceptions_shrinks(self) -> None:
-        trees = modules()
-        self.assertEqual({path for path in STILL if path not in trees or not sleeps(trees[path])}, set())
 
     def test_groups_are_known(self) -> None:
         self.assertEqual({one.name: one.group for one in plan.modules() if one.group and one.group not in GROUPS}, {})
