@@ -17,8 +17,6 @@ EVIL = "evil.example"
 
 
 class BrowserTests(TestCase):
-    timeout = PATIENCE
-
     def status(self, service: ServiceProcess, method: str, path: str, **headers: str) -> int:
         """The status of one request; `host` replaces the Host header."""
         connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=PATIENCE)

@@ -9,6 +9,7 @@ from shutil import rmtree
 
 from twisted.trial.unittest import TestCase
 
+from tests.flows.few_maps import few_maps
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, free_port
 
@@ -47,13 +48,11 @@ def answer(port: int, path: str, token: str | None = None, host: str = "localhos
 
 
 class MetricsListenerTests(TestCase):
-    timeout = PATIENCE
-
     def service(self, **environment: str) -> ServiceProcess:
         folder = Path(tempfile.mkdtemp(prefix="ipf-metrics-"))
         folder.chmod(0o755)
         self.addCleanup(rmtree, folder, ignore_errors=True)
-        service = ServiceProcess(folder, **environment)
+        service = ServiceProcess(folder, IPF_MAPS_DIR=str(few_maps()), **environment)
         service.start()
         self.addCleanup(service.stop)
         service.wait_ready()

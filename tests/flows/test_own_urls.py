@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from tests.flows.few_maps import few_maps
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
 
 GROUP = "flows"
 HOSPITAL = "https://fhir.hospital.example/fhir"
@@ -25,13 +25,11 @@ def observation(id: str, base_url: str) -> Any:
 class OwnUrlFlow(TestCase):
     """A service behind a proxy."""
 
-    timeout = PATIENCE
-
     def setUp(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="ipf-urls-"))
         folder.chmod(0o755)
         self.addCleanup(rmtree, folder, ignore_errors=True)
-        self.service = ServiceProcess(folder, IPF_BASE_URL=HOSPITAL, IPF_WORKER_PROCESSES="0")
+        self.service = ServiceProcess(folder, IPF_BASE_URL=HOSPITAL, IPF_MAPS_DIR=str(few_maps()))
         self.service.start()
         self.addCleanup(self.service.stop)
         self.service.wait_ready()
