@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import psutil
 import psycopg2
-from twisted.internet import defer, reactor, task
+from twisted.internet import defer, reactor
 from twisted.trial.unittest import TestCase
 
 from ipf.store.deliveries import bindings, deliveries
@@ -106,17 +106,6 @@ async def drop(opened: Database) -> None:
     await opened.close()
     name = psycopg2.extensions.parse_dsn(opened.url)["dbname"]
     _execute(await server(), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-
-
-async def pass_time(opened: Database, table: str, seconds: float, *columns: str) -> None:
-    """Move these times of all rows into the past by so much, as if so much time had gone by."""
-    moved = ", ".join(f"{name} = {name} - interval '{seconds} seconds'" for name in columns)
-    await opened.many(f"UPDATE {table} SET {moved}")
-
-
-async def pause(seconds: float) -> None:
-    """Wait, for what PostgreSQL's own clock decides."""
-    await task.deferLater(reactor, seconds)
 
 
 def _execute(running: EmbeddedPostgres, sql: str) -> None:

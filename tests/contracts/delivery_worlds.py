@@ -202,6 +202,8 @@ class DeliveryWorld(World):
         if job is None:
             return None
         done = draw.random() < 0.4
+        if done:  # the worker forgets it
+            self.leased_jobs.remove(job)
         return await self.jobs.write(replace(job, status="done" if done else "running", state='{"n":1}'), file)
 
     async def renew_job(self, draw: Random) -> Any:

@@ -7,8 +7,6 @@ import re
 from typing import Any
 
 from openapi_spec_validator import validate
-from twisted.internet import reactor
-from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from ipf.config.settings import Settings
@@ -35,6 +33,7 @@ from ipf.wire.admin.systems import destinations as admin_destinations
 from ipf.wire.admin.systems import retention as admin_retention
 from ipf.wire.admin.systems import sources as admin_sources
 from ipf.wire.reference import page as reference
+from tests.waiting import turns
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 
 
@@ -300,7 +299,7 @@ class DeadLettersTest(OperatorsTest):
 
         async def rest(seconds: float) -> None:
             rests.append(seconds)
-            await deferLater(reactor, 0)
+            await turns(1)
 
         stage = Jobs(self.message_admin, self.notifier, rest)
         self.assertEqual([await stage.step(), await stage.step()], [True, False])
