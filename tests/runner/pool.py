@@ -98,7 +98,14 @@ class _Worker:
                     [sys.executable, "-m", "tests.runner.worker", str(self._folder)], cwd=ROOT, text=True,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
                 )  # fmt: skip
+            threading.Thread(target=_watch, args=(self._process,), daemon=True).start()
         return self._process
+
+
+def _watch(process: subprocess.Popen[str]) -> None:
+    """End the children of a worker that died: they may hold the pipe that says so open."""
+    process.wait()
+    _end_session(process)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
