@@ -8,11 +8,8 @@ a test runs as a process (`service_cluster`).
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +25,6 @@ FAST = {
     "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "64MB",
     "max_connections": "200", "max_wal_size": "256MB", "min_wal_size": "32MB",
 }  # fmt: skip
-_MEMORY = Path("/dev/shm")
-_ROOM = 4 * 2**30
-
-
-@cache
-def scratch() -> Path:
-    """Where tests put data folders: in memory if it has room, where a copy takes a tenth of the time of a disk."""
-    has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM
-    return _MEMORY if has_room else Path(tempfile.gettempdir())
 
 
 def service_cluster(folder: Path) -> None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,19 +29,15 @@ from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.row_security import secure
 from ipf.store.resources import resources
 from ipf.store.terminology import systems
-from tests.cluster import FAST, scratch, service_cluster
+from tests.cluster import FAST, service_cluster
+from tests.runner.shared import run_folder
 from tests.waiting import PATIENCE
 
 Kind = Literal["ipf", "fhir"]
 
-FAST_RUN = os.environ.get("IPF_TEST_FAST") == "true"
-"""Whether this is `bin/test --fast`: suites run on the stores in memory alone."""
-PostgresTestCase: type = object if FAST_RUN else TestCase  # trial does not collect a suite on plain objects
-
 _FHIR = (*resources.STATEMENTS, *deliveries.STATEMENTS, *bindings.STATEMENTS, *systems.STATEMENTS)
 STATEMENTS = {"ipf": inbox.STATEMENTS, "fhir": _FHIR}
 _PREFIX = "ipf-test-"
-_YOUNG_SECONDS = 600.0
 
 PATIENT: dict[str, Any] = {"connect_seconds": PATIENCE, "wait_seconds": PATIENCE, "tick_seconds": PATIENCE}
 """Options of a `Database` on a machine that may stall."""
@@ -60,8 +54,7 @@ async def server() -> EmbeddedPostgres:
     await _starting.acquire()
     try:
         if _server is None:
-            _sweep()
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=scratch()))
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=run_folder()))
             atexit.register(_remove, folder)
             service_cluster(folder)
             started = EmbeddedPostgres(folder, reactor, databases=(), extra=FAST)
@@ -126,12 +119,3 @@ def _remove(folder: Path) -> None:
             process.send_signal(signal.SIGQUIT)
             process.wait(10)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep() -> None:
-    """Remove what test runs that were killed left behind: folders whose lock nobody holds, nor is about to take."""
-    for folder in scratch().glob(_PREFIX + "*"):
-        with contextlib.suppress(OSError), open(folder / "lock") as lock:
-            if time.time() - os.fstat(lock.fileno()).st_mtime > _YOUNG_SECONDS:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(folder)

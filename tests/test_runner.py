@@ -123,6 +123,16 @@ class LeftoverTests(SynchronousTestCase):
                 self.assertEqual(len(leftovers.end("a-run")), int(is_ended))
                 child.kill()
 
+    def test_the_folder_of_a_run_that_was_killed_is_swept_away_and_one_in_use_stays(self) -> None:
+        parent = Path(self.mktemp())
+        parent.mkdir()
+        (parent / "ipf-tests-killed").mkdir()
+        (parent / "ipf-tests-killed/run.lock").touch()
+        with leftovers.folder_of_a_run(parent) as first:
+            with leftovers.folder_of_a_run(parent) as second:
+                self.assertEqual(sorted(parent.iterdir()), sorted([first, second]))
+            self.assertEqual(list(parent.iterdir()), [first])
+
 
 class PlanTests(SynchronousTestCase):
     def test_names_select_packages_modules_and_tests(self) -> None:

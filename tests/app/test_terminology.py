@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
 
 from ipf.app.terminology import _arguments, _work
 from ipf.cli.terminology import KINDS
@@ -23,7 +24,7 @@ def asked(*words: str) -> argparse.Namespace:
     return _arguments().parse_args(words)
 
 
-class ImportTest(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+class ImportTest(TestCase):
     """On an empty database."""
 
     def test_the_command_line_has_every_format(self) -> None:

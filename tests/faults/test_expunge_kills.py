@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import loads
 from ipf.store.resources.resources import PostgresFhirStore
@@ -28,7 +29,7 @@ _TORN = """SELECT (SELECT count(*) FROM resources r WHERE NOT EXISTS (SELECT FRO
     + (SELECT count(*) FROM index_text t WHERE NOT EXISTS (SELECT FROM resources r WHERE r.rid = t.rid))"""
 
 
-class ExpungeKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+class ExpungeKills(TestCase):
     """A call killed behind chosen statements of its transactions."""
 
     async def setUp(self) -> None:

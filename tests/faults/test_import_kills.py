@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.store.postgres.database import Database
@@ -24,7 +25,7 @@ _TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^code_system_.*_\\d+$'
 _WAITERS = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation::regclass::text LIKE 'code_system%'"
 
 
-class ImportKills(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+class ImportKills(TestCase):
     """An import of a version that is there already, killed at each step."""
 
     async def setUp(self) -> None:

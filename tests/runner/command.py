@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -95,15 +94,11 @@ def _units(chosen: Sequence[Module], everything: bool, shard: tuple[int, int] | 
 
 def _run(units: list[Unit], jobs: int, results: Path | None) -> tuple[list[pool.Ended], dict[str, float]]:
     os.environ.setdefault("IPF_TEST_SLOW", _SLOW_FACTOR if _is_busy() else "1")
-    with tempfile.TemporaryDirectory(prefix="ipf-tests-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)  # PostgreSQL's user reads what is shared
-        os.environ[shared.VARIABLE] = folder
-        with (results or Path(folder) / "results.jsonl").open("w") as lines:
+    with leftovers.folder_of_a_run(shared.scratch()) as folder:
+        os.environ[shared.VARIABLE] = os.environ["TMPDIR"] = str(folder)
+        with (results or folder / "results.jsonl").open("w") as lines:
             recorder = Recorder(lines)
-            try:
-                pool.run(units, jobs, Path(folder), recorder)
-            finally:
-                leftovers.end(folder)
+            pool.run(units, jobs, folder, recorder)
     return recorder.ended, recorder.seconds()
 
 

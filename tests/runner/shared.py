@@ -19,13 +19,25 @@ from pathlib import Path
 VARIABLE = "TEST_RUN_FOLDER"  # not IPF_...: services that tests start do not get those, and are found by it
 
 
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 * 2**30
+
+
+@cache
+def scratch() -> Path:
+    """Where tests put data folders: in memory if it has room, where a copy takes a tenth of the time of a disk."""
+    has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM
+    return _MEMORY if has_room else Path(tempfile.gettempdir())
+
+
 @cache
 def run_folder() -> Path:
     """The folder of this run, which `bin/test` makes and removes."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(given)
-    made = Path(tempfile.mkdtemp(prefix="ipf-run-"))
+    made = Path(tempfile.mkdtemp(prefix="ipf-run-", dir=scratch()))
+    made.chmod(0o755)  # PostgreSQL's user reads what is shared
     owner = os.getpid()
     atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == owner else None)
     return made

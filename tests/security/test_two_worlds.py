@@ -61,7 +61,7 @@ class InMemory(TestCase):
         self.assertTrue(hidden or len(chosen) == 1)
 
 
-class InPostgres(postgres.PostgresTestCase):  # type: ignore[misc]  # chosen at run time
+class InPostgres(TestCase):
     """Scenarios on PostgreSQL, each for tenants of its own in two databases."""
 
     async def setUp(self) -> None:

@@ -170,7 +170,7 @@ class TextTests(TestCase):
             self.assertNotIn("a:b", str(raised.exception))
 
 
-class ServerTests(postgres.PostgresTestCase):  # type: ignore[misc]
+class ServerTests(TestCase):
     async def test_commits_tell_the_position(self) -> None:
         """A session tells the position behind its commit, a reading one nothing."""
         lag = Lag(Clock().seconds, MOST, lambda: None)

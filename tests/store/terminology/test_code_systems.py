@@ -46,7 +46,7 @@ def load(url: str, system: NewSystem) -> None:
         loader.load(system)
 
 
-class CodeSystemsOnPostgres(CodeSystemsContract, postgres.PostgresTestCase):  # type: ignore[misc]
+class CodeSystemsOnPostgres(CodeSystemsContract, TestCase):
     """PostgreSQL."""
 
     async def setUp(self) -> None:
@@ -109,7 +109,7 @@ class CodeSystemsOnPostgres(CodeSystemsContract, postgres.PostgresTestCase):  # 
         self.assertEqual(await self.systems.used("b", "Observation", ("code",), system, Below("root"), 10), frozenset())
 
 
-class UnderRowSecurity(postgres.PostgresTestCase):  # type: ignore[misc]
+class UnderRowSecurity(TestCase):
     """What is imported while a service with several tenants runs is read by it."""
 
     async def test_partitions_are_granted(self) -> None:
@@ -125,7 +125,7 @@ class UnderRowSecurity(postgres.PostgresTestCase):  # type: ignore[misc]
         self.assertEqual(await tables.add("a", "t", [("s", "1")]), 1)
 
 
-class ClosureTablesOnPostgres(ClosureTablesContract, postgres.PostgresTestCase):  # type: ignore[misc]
+class ClosureTablesOnPostgres(ClosureTablesContract, TestCase):
     """PostgreSQL."""
 
     async def setUp(self) -> None:
