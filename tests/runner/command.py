@@ -37,6 +37,7 @@ class Shard(click.ParamType):
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="The groups too: browsers, brokers, failover, kills ...")
+@click.option("--group", "only", multiple=True, type=click.Choice(sorted(groups.GROUPS)), help="This group alone.")
 @click.option("--shard", type=Shard(), help="With --all that part of all; else bin/test and that part of the groups.")
 @click.option("--install", is_flag=True, help="Install Debian packages that the groups need first (as root).")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run everything so many times.")
@@ -44,14 +45,15 @@ class Shard(click.ParamType):
 @click.option("--results", type=click.Path(path_type=Path), help="A file that gets a JSON line for each test.")
 @click.option("--keep-times", is_flag=True, help="Keep the seconds of each module for later runs.")
 def main(
-    names: tuple[str, ...], everything: bool, shard: tuple[int, int] | None, install: bool, repeat: int,
-    jobs: int | None, results: Path | None, keep_times: bool,
+    names: tuple[str, ...], everything: bool, only: tuple[str, ...], shard: tuple[int, int] | None, install: bool,
+    repeat: int, jobs: int | None, results: Path | None, keep_times: bool,
 ) -> None:  # fmt: skip
     """Run tests: all that need Python alone, or those of the modules, packages or tests that are NAMED.
 
     The last line is `N passed, N failed, N skipped`; the exit status is 1 when a test failed or none ran.
     """
-    chosen = choose(plan.modules(), names, everything, shard)
+    known = plan.modules()
+    chosen = [one for one in known if one.group in only] if only else choose(known, names, everything, shard)
     wanted = sorted({module.group for module in chosen if module.group})
     if install:
         groups.install(wanted)
@@ -62,7 +64,7 @@ def main(
     minutes = (time.monotonic() - began) / 60
     if keep_times:
         plan.keep({name: value / repeat for name, value in seconds.items()})
-    notes = [*over_budget(minutes, names, everything, shard), *_not_run(lacking)]
+    notes = [*over_budget(minutes, [*names, *only], everything, shard), *_not_run(lacking)]
     print(*where_time_went(ended), "", *failures(ended), f"{minutes:.1f} minutes", *notes, totals(ended), sep="\n")
     bad = any(one.outcome == "failed" for one in ended) or not ended or (install and lacking)
     raise SystemExit(1 if bad else 0)
