@@ -10,16 +10,18 @@ from shutil import rmtree
 from twisted.trial.unittest import TestCase
 
 from tests.service_process import ServiceProcess
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, free_port
 
-GROUP = "browsers"
+GROUP = "flows"
 EVIL = "evil.example"
 
 
 class BrowserTests(TestCase):
-    def status(self, service: ServiceProcess, method: str, path: str, **headers: str) -> int:
-        """The status of one request; `host` replaces the Host header."""
-        connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=PATIENCE)
+    def status(
+        self, service: ServiceProcess, method: str, path: str, *, port: int | None = None, **headers: str
+    ) -> int:
+        """The status of one request; `host` replaces the Host header, `port` that of the service."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or service.http_port, timeout=PATIENCE)
         try:
             connection.putrequest(method, path, skip_host="host" in headers)
             for name, value in {**headers, "content_length": "0"}.items():
@@ -42,7 +44,10 @@ class BrowserTests(TestCase):
         self.addCleanup(rmtree, self.folder, ignore_errors=True)
 
     def test_pages_of_other_sites(self) -> None:
-        service = self.started(self.folder)
+        lab = free_port()
+        service = self.started(self.folder, IPF_HL7_HTTP_LISTEN=f"lab=tcp:{lab}")
+        self.assertEqual(self.status(service, "POST", "/", port=lab, host=EVIL), 421)
+        self.assertNotEqual(self.status(service, "POST", "/", port=lab), 421)
         own = f"127.0.0.1:{service.http_port}"
         retry, read = ("POST", "/admin/dead-letters/retry"), ("GET", "/admin/messages")
         for (method, path), headers, expected in (
