@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.feed import Feed
+from tests.flows.few_maps import few_maps
 from tests.service_process import ServiceProcess
 from tests.traffic.psql import psql
 from tests.traffic.sink import Sink
@@ -49,14 +50,15 @@ PATIENT = {
 class Scenario:
     """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active.
 
-    `psql(query, database)` asks the service's own PostgreSQL; a test with servers of its own replaces it.
+    It has the maps of admissions, merges and results alone, unless told otherwise.  `psql(query, database)` asks the
+    service's own PostgreSQL; a test with servers of its own replaces it.
     """
 
     criteria = "Patient?"
 
     def __init__(self, **environment: str) -> None:
         self.folder = scratch()
-        self.chosen = PATIENT | environment
+        self.chosen = {"IPF_MAPS_DIR": str(few_maps())} | PATIENT | environment
         self.service = ServiceProcess(self.folder / "service", **self.chosen)
         self.sink = Sink()
         self.sink.keep_bodies = True

@@ -1,4 +1,4 @@
-"""Maps for services that receive admissions and results alone: a start compiles in a fraction of the time."""
+"""Maps for services that receive admissions, merges and results alone: a start compiles in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.runner.shared import once
 from tests.service_process import ROOT
 
-_KEPT = frozenset({"ADT_A01.fml", "ORU_R01.fml"})
+_KEPT = frozenset({"ADT_A01.fml", "ADT_A40.fml", "ORU_R01.fml"})
 
 
 def few_maps() -> Path:

@@ -66,6 +66,7 @@ class InstalledTests(TestCase):
     async def _works(self, twistd: Path) -> None:
         scenario = Scenario()
         scenario.service.environment["PYTHONPATH"] = ""
+        del scenario.service.environment["IPF_MAPS_DIR"]  # the maps are those of the wheel
         scenario.service.twistd = twistd
         async with scenario:
             answer = await answer_to(scenario.service.mllp_port, admission("M1", "P1", "+4711"))

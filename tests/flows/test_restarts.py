@@ -8,7 +8,6 @@ from twisted.trial.unittest import TestCase
 
 from tests.event_loop import run
 from tests.faults.scenario import Scenario
-from tests.flows.few_maps import few_maps
 from tests.service_process import ServiceProcess
 from tests.waiting import until
 
@@ -21,7 +20,7 @@ class RestartTests(TestCase):
         run(self.killed())
 
     async def killed(self) -> None:
-        async with Scenario(IPF_MAPS_DIR=str(few_maps())) as scenario:
+        async with Scenario() as scenario:
             service, feed = scenario.service, scenario.feed
             feed.senders = 2
             feed.start()
