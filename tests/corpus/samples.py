@@ -23,8 +23,8 @@ HERE = Path(__file__).resolve().parent
 
 @lru_cache(maxsize=1)
 def library() -> Library:
-    """The maps of the project, compiled once for all tests."""
-    return Library.load(folder("maps"))
+    """The maps of the project, each compiled once for all tests: when a test needs it."""
+    return Library.load(folder("maps"), compiled=False)
 
 
 def names() -> list[str]:

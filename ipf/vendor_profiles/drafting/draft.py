@@ -48,7 +48,7 @@ def draft(found: Survey, library: Library, name: str = "") -> Draft:
         if not library.has_map(message_type):
             made.without_map[message_type] = found.types[message_type]
             continue
-        general = library.program_for(message_type).content
+        general = library.maps[library.map_url(message_type)]
         text = map_text(general, message_type, base, found.z_segments_of(message_type))
         maps[f"maps/{message_type}.fml"] = text.encode()
     contents = [read_map(text, path) for path, text in maps.items()]
