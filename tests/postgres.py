@@ -55,7 +55,7 @@ async def server() -> EmbeddedPostgres:
     try:
         if _server is None:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=run_folder()))
-            atexit.register(_remove, folder)
+            atexit.register(remove, folder)
             service_cluster(folder)
             started = EmbeddedPostgres(folder, reactor, databases=(), extra=FAST)
             await started.start()
@@ -111,7 +111,7 @@ def _execute(running: EmbeddedPostgres, sql: str) -> None:
         cursor.execute(sql)
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Kill the server in `folder` and delete it."""
     with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
         process = psutil.Process(int((folder / "postgres" / "postmaster.pid").read_text().splitlines()[0]))

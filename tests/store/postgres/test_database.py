@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
 import shutil
@@ -23,6 +24,7 @@ from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.notify import PostgresNotifier
 from ipf.store.postgres.supervisor import GRACE_SECONDS, PostgresSupervisor
 from tests import postgres
+from tests.cluster import service_cluster
 from tests.contracts.resources import gather_all
 from tests.waiting import turns, until
 
@@ -159,41 +161,8 @@ class DatabaseTest(TestCase):
         await impatient.close()
 
 
-class OutageTest(TestCase):
-    """A server of its own, stopped and started."""
-
-    async def setUp(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="ipf-outage-"))
-        self.server = EmbeddedPostgres(folder, reactor, databases=("one",), extra=postgres.FAST)
-        await self.server.start()
-
-        async def remove() -> None:
-            await self.server.stop()
-            shutil.rmtree(folder, ignore_errors=True)
-
-        self.addCleanup(lambda: started(remove()))
-
-    async def test_stopped_and_started(self) -> None:
-        """StoreUnreachable at once, then reconnected; the notifier wakes all subscribers after the reconnect."""
-        database = Database(self.server.url("one"), reactor=reactor, **postgres.PATIENT, size=3)
-        await database.start()
-        self.addCleanup(lambda: started(database.close()))
-        notifier, woken = PostgresNotifier(self.server.url("one"), reactor=reactor), []
-        notifier.subscribe("work", lambda: woken.append("work"))
-        await notifier.start()
-        self.addCleanup(lambda: started(notifier.close()))
-        running = started(database.many("SELECT pg_sleep(300)"))
-        await self.server.shut_down()
-        await self.assertFailure(running, StoreUnreachable)
-        while database.reachable:
-            await self.assertFailure(started(database.many("SELECT 1")), StoreUnreachable)
-        for _ in range(20):
-            self.failureResultOf(started(database.many("SELECT 1")), StoreUnreachable)
-        self.assertFalse(database.reachable)
-        await self.server.start_up()
-        await until(lambda: database.reachable)
-        self.assertEqual(await gather_all([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
-        await until(lambda: woken)
+class RefusalTest(TestCase):
+    """Connections and servers that cannot be made; the server of this process stays as it is."""
 
     async def test_connecting_to_nothing(self) -> None:
         """No server, an address that swallows packets: StoreUnreachable within the bound, then at once."""
@@ -205,7 +174,7 @@ class OutageTest(TestCase):
 
     async def test_reason_of_a_failed_connection(self) -> None:
         """The detail is the driver's, for the log; senders get a text without names; neither has a password."""
-        host = self.server.url("").partition("dbname")[0]
+        host = (await postgres.server()).url("").partition("dbname")[0]
         for url, reason in (
             ("postgresql://ipf:s3cret@127.0.0.1:1/one", "Connection refused"),
             (f"{host} dbname=other password=s3cret", 'database "other" does not exist'),
@@ -232,14 +201,15 @@ class OutageTest(TestCase):
 
     async def test_one_service_a_directory(self) -> None:
         """A second start is refused with the holder and the place."""
-        second = EmbeddedPostgres(self.server.data_dir, reactor)
+        first = await postgres.server()
+        second = EmbeddedPostgres(first.data_dir, reactor)
         refused = await self.assertFailure(started(second.start()), Problem)
-        self.assertIn(str(self.server.data_dir), refused.text)
+        self.assertIn(str(first.data_dir), refused.text)
         self.assertIn("another ipf", refused.text)
 
     async def test_a_statement_that_does_not_end(self) -> None:
         """It delays the closing of its pool up to the limit only."""
-        database = Database(self.server.url("one"), reactor=reactor, **postgres.PATIENT, size=1)
+        database = Database(await postgres.fresh_url(None), reactor=reactor, **postgres.PATIENT, size=1)
         await database.start()
         sleeping = started(database.many("SELECT pg_sleep(300)"))
         await database.close(0.1)
@@ -255,6 +225,59 @@ class OutageTest(TestCase):
                 started(connect(url, reactor=reactor, connect_seconds=0.1)), StoreUnreachable
             )
             self.assertEqual(failed.detail, f"127.0.0.1:{silent.getsockname()[1]}: no answer within 0.1 s")
+
+    async def test_a_server_that_cannot_be_seen(self) -> None:
+        """Without file descriptors no second server is started next to a running one."""
+        server = await postgres.server()
+        supervisor, before = PostgresSupervisor(server, Clock()), server.pid()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            await self.assertFailure(started(supervisor.check()), OSError)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(server.pid(), before)
+
+
+_own: list[EmbeddedPostgres] = []
+"""The server of `OutageTest`, once it is started."""
+
+
+class OutageTest(TestCase):
+    """A server of its own, stopped and started."""
+
+    async def setUp(self) -> None:
+        if not _own:
+            folder = Path(tempfile.mkdtemp(prefix="ipf-outage-"))
+            atexit.register(postgres.remove, folder)
+            service_cluster(folder)
+            _own.append(EmbeddedPostgres(folder, reactor, databases=("one",), extra=postgres.FAST))
+        (self.server,) = _own
+        if not self.server.running():
+            self.server._drop_lock()
+            await self.server.start()
+
+    async def test_stopped_and_started(self) -> None:
+        """StoreUnreachable at once, then reconnected; the notifier wakes all subscribers after the reconnect."""
+        database = Database(self.server.url("one"), reactor=reactor, **postgres.PATIENT, size=3)
+        await database.start()
+        self.addCleanup(lambda: started(database.close()))
+        notifier, woken = PostgresNotifier(self.server.url("one"), reactor=reactor), []
+        notifier.subscribe("work", lambda: woken.append("work"))
+        await notifier.start()
+        self.addCleanup(lambda: started(notifier.close()))
+        running = started(database.many("SELECT pg_sleep(300)"))
+        await self.server.shut_down()
+        await self.assertFailure(running, StoreUnreachable)
+        while database.reachable:
+            await self.assertFailure(started(database.many("SELECT 1")), StoreUnreachable)
+        for _ in range(20):
+            self.failureResultOf(started(database.many("SELECT 1")), StoreUnreachable)
+        self.assertFalse(database.reachable)
+        await self.server.start_up()
+        await until(lambda: database.reachable)
+        self.assertEqual(await gather_all([database.many("SELECT 1") for _ in range(9)]), [[(1,)]] * 9)
+        await until(lambda: woken)
 
     async def test_a_killed_server_is_started_again(self) -> None:
         """At once after a kill; after an orderly stop only once the grace period is over."""
@@ -278,17 +301,6 @@ class OutageTest(TestCase):
         clock.advance(0.2)
         await supervisor.check()
         self.assertTrue(self.server.running())
-
-    async def test_a_server_that_cannot_be_seen(self) -> None:
-        """Without file descriptors no second server is started next to a running one."""
-        supervisor, before = PostgresSupervisor(self.server, Clock()), self.server.pid()
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-        try:
-            await self.assertFailure(started(supervisor.check()), OSError)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        self.assertEqual(self.server.pid(), before)
 
     async def test_a_directory_that_was_replaced(self) -> None:
         """Its server belongs to another service now, and is left alone."""

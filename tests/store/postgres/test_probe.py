@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg2.extensions
 from twisted.internet import defer, reactor
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.database import Database
-from ipf.store.postgres.embedded import EmbeddedPostgres
 from ipf.store.postgres.hosts import hosts_of
 from ipf.store.postgres.migrate import LOCK, migrate
 from ipf.store.postgres.notify import PostgresNotifier
@@ -95,21 +92,13 @@ class ProbeTest(TestCase):
 
 
 class HangTest(TestCase):
-    """A server of its own, all of whose processes are stopped (SIGSTOP)."""
+    """All processes of the server are stopped (SIGSTOP), and go on before the test ends."""
 
     async def setUp(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="ipf-hang-"))
-        self.server = EmbeddedPostgres(folder, reactor, databases=("one",), extra=postgres.FAST)
-        await self.server.start()
-        self.url = self.server.url("one")
+        self.server = await postgres.server()
+        self.url = await postgres.fresh_url(None)
         self.stopped: list[psutil.Process] = []
-
-        async def remove() -> None:
-            self._resume()
-            await self.server.stop()
-            shutil.rmtree(folder, ignore_errors=True)
-
-        self.addCleanup(lambda: started(remove()))
+        self.addCleanup(self._resume)
 
     def _suspend(self) -> None:
         pid = self.server.pid()
@@ -172,4 +161,5 @@ class HangTest(TestCase):
             await turns(1)
         self._suspend()
         failed = await self.assertFailure(migrating, StoreUnreachable)
-        self.assertIn(f"{self.server.cluster}:5432 has not answered for 3 s", failed.detail)
+        folder = psycopg2.extensions.parse_dsn(self.url)["host"]
+        self.assertIn(f"{folder}:5432 has not answered for 3 s", failed.detail)
