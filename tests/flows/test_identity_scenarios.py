@@ -113,7 +113,7 @@ CONFLICTS: list[tuple[str, list[str], str, tuple[ConflictKind, str, int]]] = [
 ]  # fmt: skip
 
 
-class IdentitySuite(Suite):
+class IdentityWorld(Suite):
     """Messages into one store."""
 
     world: World
@@ -154,6 +154,10 @@ class IdentitySuite(Suite):
         found = [one for one in await self.found("Patient") if f"{number} MR" in numbers(one)]
         self.assertEqual(len(found), 1, number)
         return found[0]
+
+
+class IdentitySuite(IdentityWorld):
+    """The scenarios."""
 
     async def persons(self) -> Persons:
         """Family name and numbers of all Patients."""

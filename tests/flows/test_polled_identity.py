@@ -20,7 +20,7 @@ from ipf.ports.messages.inbox import Claimed
 from ipf.ports.messages.sources import FHIR_REST, Feed, PolledSource
 from ipf.rest.write.unit import Unit, UnitResult
 from tests.corpus import samples
-from tests.flows.test_identity_scenarios import ONE, IdentitySuite, adt
+from tests.flows.test_identity_scenarios import ONE, IdentityWorld, adt
 from tests.rest.world import CORRELATION_ID, OnMemory, OnPostgres, World
 
 HOST = "https://ehr.test/fhir"
@@ -45,7 +45,7 @@ def observation(number: str, of: str, value: int) -> Any:
     }  # fmt: skip
 
 
-class PolledSuite(IdentitySuite):
+class PolledSuite(IdentityWorld):
     """Rows of a source, and messages."""
 
     async def fetch(self, resource: Any, version: int = 1) -> UnitResult | Problem:

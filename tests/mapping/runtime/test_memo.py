@@ -38,9 +38,12 @@ def uncached() -> Library:
 
 
 class LibraryTests(TestCase):
+    every = 6
+    """Of the samples; the campaign takes all."""
+
     def test_results_are_those_of_a_run_without_cache(self) -> None:
         library = samples.library()
-        raws = [path.read_bytes() for path in sorted(CORPUS.glob("*.hl7"))]
+        raws = [path.read_bytes() for path in sorted(CORPUS.glob("*.hl7"))[:: self.every]]
         plain = adt("C1", "P1").strip(b"\x0b\x1c\r")
         raws += (plain, plain.replace(b"|GENERAL|IPF", b"|OTHER|IPF"))  # the sender is part of identifiers
         raws.append(plain.replace(b"^", b"@"))  # other separators
