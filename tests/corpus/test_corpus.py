@@ -8,6 +8,8 @@ from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from tests.corpus import checks, samples
 
+FAMILY = "maps"
+
 
 class CorpusTests(TestCase):
     """Message in, Bundle out."""

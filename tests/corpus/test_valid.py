@@ -8,6 +8,8 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.validation.validator import Validator
 from tests.corpus import samples
 
+FAMILY = "maps"
+
 OPEN_TABLES = "http://terminology.hl7.org/CodeSystem/v2-"
 """HL7 v2 tables: a site adds codes of its own to many of them, and later editions add more.  They stay as sent."""
 

@@ -10,6 +10,8 @@ from ipf.fhir.model.json import dumps
 from ipf.mapping.compiler.compile import Compiler
 from tests.corpus import samples
 
+FAMILY = "maps"
+
 ODD = (
     "A~B", "1~2~3", "9" * 30, "&&", "^^^", '""', "2026~2025", "-1", "1e400", "X^Y^Z&1&2~Q^R", "~", "0.5",
     "\\F\\", "\x00",

@@ -10,6 +10,8 @@ from ipf.fhir.model.json import loads
 from tests.corpus import samples
 from tests.rest.world import World
 
+FAMILY = "maps"
+
 HEAD = "MSH|^~\\&|A|B|||20260101||{}|{}|P|2.5.1\nEVN||20260101|||CLERK^Key^Board\n"
 ADMIT = "PID|||{}^^^B^MR||{}^Ada||19710412|F\nPV1||I|W^1^{}||||||||||||||||{}"
 MERGE = "PID|||1^^^B^MR||Marlowe^Ada||19710412|F\nMRG|2^^^B^MR||||||Marlow^Ada"

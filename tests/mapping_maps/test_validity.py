@@ -9,6 +9,8 @@ from tests.mapping_maps import generator
 from tests.mapping_maps.validity import kinds, reduced
 from tests.reference import REFERENCE, needs_reference
 
+FAMILY = "maps"
+
 
 class ValidityTests(TestCase):
     def test_corpus(self) -> None:
