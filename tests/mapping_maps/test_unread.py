@@ -16,6 +16,8 @@ from tests.mapping_maps import generator
 from tests.mapping_maps.unread import TABLE, messages_in, report, table
 from tests.reference import REFERENCE, needs_reference
 
+FAMILY = "maps"
+
 
 def valued(segment: Segment) -> Iterator[str]:
     """The fields with a value, from the text of the segment."""

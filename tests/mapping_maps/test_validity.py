@@ -14,7 +14,7 @@ FAMILY = "maps"
 
 class ValidityTests(TestCase):
     def test_corpus(self) -> None:
-        """Every sample becomes valid resources."""
+        """Every sample becomes a valid Bundle of valid resources."""
         texts = {name: (samples.HERE / f"{name}.hl7").read_text(encoding="utf-8") for name in samples.names()}
         self.assertEqual(wrong(texts), {})
 

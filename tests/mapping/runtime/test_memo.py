@@ -26,6 +26,8 @@ from tests.mapping.support import HEAD
 from tests.mapping_maps import generator
 from tests.traffic.messages import adt
 
+FAMILY = "maps"
+
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 
 
