@@ -157,7 +157,7 @@ class DraftingTests(TestCase):
         self.assertIn("no HL7 v2", str(self.assertRaises(Problem, new_profile, self.samples(a="x"), target, library())))
         target.mkdir()
         (target / "kept").write_text("x")
-        folder = self.samples(a=message("ADT^A01"))
+        folder = self.samples(a=message("ZZZ^Z01"))
         problem = self.assertRaises(Problem, new_profile, folder, target, library())
         self.assertIn("is not an empty folder", str(problem))
         self.assertEqual((target / "kept").read_text(), "x")
