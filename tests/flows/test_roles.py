@@ -123,6 +123,7 @@ class StartTests(TestCase):
     async def _console(self) -> None:
         port = free_port()
         one = ServiceProcess(Path(self.mktemp()), IPF_ROLES="console", IPF_UI_LISTEN=f"tcp:{port}:interface=127.0.0.1")
+        one.from_template = False
         one.start()
         one.http_port = port
         try:
