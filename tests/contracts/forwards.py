@@ -131,6 +131,19 @@ class ForwardsContract(TestCase):
         await self.forwards.release("host:2:lab")
         self.assertIsNotNone(await self.forwards.begin(NAME, WORKER, 60, None))
 
+    async def test_a_worker_that_lost_the_database_begins_again_at_once(self) -> None:
+        first = await self.filled("a")
+        again = await self.forwards.begin(NAME, WORKER, 60, None)
+        assert again is not None
+        self.assertNotEqual(first, again)
+        self.assertFalse(await self.forwards.renew(NAME, first, 60))
+        self.assertTrue(await self.forwards.renew(NAME, again, 60))
+
+    async def test_a_destination_that_is_not_paused_keeps_its_lease_when_it_is_resumed(self) -> None:
+        fence = await self.filled("a")
+        await self.forwards.pause(NAME, paused=False)
+        self.assertTrue(await self.forwards.renew(NAME, fence, 60))
+
     async def test_dead_letters_are_sent_again_in_order(self) -> None:
         fence = await self.filled("a", "b", "c")
         for _ in range(2):

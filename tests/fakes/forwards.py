@@ -59,7 +59,8 @@ class MemoryForwards:
             ids = [id for id, row in self._inbox.rows.items() if since is None or row.message.received_at < since]
             self._rows[name] = _Row(max(ids, default=0))
         row = self._rows[name]
-        if row.paused or (row.leased_until is not None and row.leased_until > now):
+        is_held = row.leased_until is not None and row.leased_until > now and row.leased_by != worker
+        if row.paused or is_held:
             return None
         row.leased_by, row.leased_until, row.fence = worker, now + timedelta(seconds=seconds), row.fence + 1
         return row.fence
@@ -175,7 +176,9 @@ class MemoryForwards:
         if name not in self._rows:
             raise Problem(Category.NOT_FOUND, "there is no such destination, or no such pending message")
         row = self._rows[name]
-        row.paused, row.fence, row.leased_until = paused, row.fence + 1, None
+        row.paused = paused
+        if paused:
+            row.fence, row.leased_until = row.fence + 1, None
         for entry in row.entries.values() if not paused else ():
             entry.due_at = min(entry.due_at, self._clock())
 

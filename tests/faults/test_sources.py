@@ -226,7 +226,9 @@ class SourcesTests(TestCase):
         log.info("{count} faults", count=len(faults) * ROUNDS)
 
     async def _settled(self) -> None:
-        """Wait until everything that was handed in is at its end."""
+        """Wait until everything that was handed in is at its end; what was postponed is due now."""
+        for name in ("copy", "outpatients"):
+            await asyncio.to_thread(self.world.engine.request, "POST", f"/admin/destinations/{name}/resume")
         try:
             await until(lambda: asyncio.to_thread(self._is_settled), seconds=3 * PATIENCE)
         except AssertionError as late:
@@ -238,8 +240,6 @@ class SourcesTests(TestCase):
         post = partial(self.world.engine.request, "POST")
         for name in ("practice/api/test-changed-patients", "ehr/all/patients", "ehr/all/results"):
             post("/admin/sources/poll", {"name": name})
-        for name in ("copy", "outpatients"):
-            post(f"/admin/destinations/{name}/resume")
         return False
 
     def _open(self) -> dict[str, int]:

@@ -133,8 +133,9 @@ class ForwardStore(Protocol):
     """
 
     async def begin(self, name: str, worker: str, seconds: float, since: datetime | None) -> int | None:
-        """Lease a destination; its fencing token.  None: another process has it, or it is paused.
+        """Lease a destination; its fencing token.  None: another worker has it, or it is paused.
 
+        A worker that has the lease already gets a new one: it lost the database, and begins again.
         A new destination begins with the messages that were received since then; None: from now on.
         """
 
@@ -174,7 +175,8 @@ class ForwardStore(Protocol):
         """Make a pending message a dead letter.  Problem NOT_FOUND."""
 
     async def pause(self, name: str, *, paused: bool) -> None:
-        """Send nothing until it is resumed; messages wait.  Resumed: the first one is tried at once.
+        """Send nothing until it is resumed; messages wait.  Resumed: the first one is tried at once; one that
+        is not paused goes on with its lease.
 
         Problem NOT_FOUND.
         """

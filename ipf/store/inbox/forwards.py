@@ -45,7 +45,7 @@ VALUES ({literal(name)}, coalesce((SELECT max(id) FROM message_bodies{before}), 
         now() + {_seconds(seconds)}, 1)
 ON CONFLICT (name) DO UPDATE
 SET leased_by = excluded.leased_by, leased_until = excluded.leased_until, fence = d.fence + 1
-WHERE NOT d.paused AND (d.leased_until IS NULL OR d.leased_until <= now())
+WHERE NOT d.paused AND (d.leased_until IS NULL OR d.leased_until <= now() OR d.leased_by = excluded.leased_by)
 RETURNING fence""")
         return int(rows[0][0]) if rows else None
 
@@ -160,13 +160,14 @@ UPDATE forwards SET status = 'DEAD_LETTER', ended_at = now()
 WHERE destination = {literal(name)} AND message_id = {message_id} AND status = 'PENDING' RETURNING message_id""")
 
     async def pause(self, name: str, *, paused: bool) -> None:
-        """See `ForwardStore.pause`.  The lease ends, so that nothing more is sent."""
+        """See `ForwardStore.pause`.  A pause ends the lease, so that nothing more is sent."""
+        ended = ", fence = fence + 1, leased_until = NULL" if paused else ""
         await self._change(f"""
 WITH tried AS (
     UPDATE forwards SET due_at = now()
     WHERE destination = {literal(name)} AND status = 'PENDING' AND due_at > now() AND NOT {paused}
 )
-UPDATE forward_destinations SET paused = {paused}, fence = fence + 1, leased_until = NULL
+UPDATE forward_destinations SET paused = {paused}{ended}
 WHERE name = {literal(name)} RETURNING name""")
 
     async def _change(self, statement: str) -> None:
