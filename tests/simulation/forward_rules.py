@@ -28,6 +28,7 @@ class Leased:
 
     fence: int = 0
     until: datetime | None = None
+    worker: str = ""
 
 
 @dataclass
@@ -53,10 +54,11 @@ class ForwardRules:
             return
         now = self.world.clock.now()
         if name == "begin" and result is not None:
-            is_held = self.leased.until is not None and self.leased.until > now
+            worker = args[1]
+            is_held = self.leased.until is not None and self.leased.until > now and self.leased.worker != worker
             self.rules.hold(not is_held, f"{args[0]} is leased to {process.name} while another lease is held")
             self.rules.hold(result > self.leased.fence, f"{args[0]}: the fence {result} was used before")
-            self.leased.fence = result
+            self.leased.fence, self.leased.worker = result, worker
         if name == "settle" and result:
             self.rules.hold(args[1] == self.leased.fence, f"{args[0]} was settled with the fence {args[1]}")
             self._check_end(args[2])
