@@ -50,15 +50,16 @@ PATIENT = {
 class Scenario:
     """`async with Scenario(...)`: the service is ready, a subscription to every Patient is active.
 
-    It has the maps of admissions, merges and results alone, unless told otherwise.  `psql(query, database)` asks the
+    It has the maps of admissions, merges and results alone, unless it has `all_maps`.  `psql(query, database)` asks the
     service's own PostgreSQL; a test with servers of its own replaces it.
     """
 
     criteria = "Patient?"
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, *, all_maps: bool = False, **environment: str) -> None:
         self.folder = scratch()
-        self.chosen = {"IPF_MAPS_DIR": str(few_maps())} | PATIENT | environment
+        maps = {} if all_maps else {"IPF_MAPS_DIR": str(few_maps())}
+        self.chosen = maps | PATIENT | environment
         self.service = ServiceProcess(self.folder / "service", **self.chosen)
         self.sink = Sink()
         self.sink.keep_bodies = True

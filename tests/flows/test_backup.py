@@ -36,7 +36,7 @@ class BackupTests(TestCase):
         run(self.backed_up_under_load())
 
     async def backed_up_under_load(self) -> None:
-        async with Scenario() as scenario:
+        async with Scenario(all_maps=True) as scenario:  # the backup has no folder of maps
             scenario.feed.start()
             await scenario.feed.until(100)
             folder = scenario.folder / "backup"

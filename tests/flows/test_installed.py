@@ -64,9 +64,8 @@ class InstalledTests(TestCase):
         self.assertEqual({name for name in held if name.endswith((".pyc", "dropin.cache"))}, set())
 
     async def _works(self, twistd: Path) -> None:
-        scenario = Scenario()
+        scenario = Scenario(all_maps=True)  # those of the wheel
         scenario.service.environment["PYTHONPATH"] = ""
-        del scenario.service.environment["IPF_MAPS_DIR"]  # the maps are those of the wheel
         scenario.service.twistd = twistd
         async with scenario:
             answer = await answer_to(scenario.service.mllp_port, admission("M1", "P1", "+4711"))
