@@ -46,9 +46,10 @@ class _Cursor:
     requests: int = 0
 
     def follow(self, stream: Stream, now: datetime) -> None:
-        """Revoke the lease of a subscription that was requested again."""
+        """Revoke the lease of a subscription that was requested again, and reset its failures."""
         if self.requests != stream.requests:
             self.requests, self.token, self.leased, self.ready_at = stream.requests, self.token + 1, False, now
+            self.attempt_count, self.failing_since = 0, None
 
 
 class MemoryDeliveryQueue:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ipf.ports import Attempt, DeliveryEnd, Event, Lease, Notification
+from ipf.ports import Attempt, Backoff, DeliveryEnd, Event, Lease, Notification
 from tests.simulation.transports import Subscriber
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ class Held:
     not_before: datetime | None = None
     cursor: int = 0
     events: list[Event] = field(default_factory=list)
+    failing_since: datetime | None = None
+    end: DeliveryEnd | None = None
     exhausted: bool = False
     exhausted_at: float = 0.0
+    exhausted_by: str = ""
 
 
 @dataclass
@@ -97,8 +100,10 @@ class DeliveryRules:
         status = stream.state.status
         if status != held.status or stream.requests != held.requests:
             if status == "error" and held.status == "active":
-                self.rules.hold(held.exhausted, f"{stream.state.id} became error before its attempts were used up")
+                is_expected = held.exhausted or self._is_troubled(held)
+                self.rules.hold(is_expected, f"{stream.state.id} became error before its attempts were used up")
             held.failures, held.not_before, held.exhausted = 0, None, False
+            held.failing_since = None
         if stream.requests != held.requests:
             held.requests, held.until = stream.requests, None
         held.status = status
@@ -114,12 +119,20 @@ class DeliveryRules:
         is_early = held.not_before is not None and held.not_before > now
         self.rules.hold(not is_early, f"{name} is sent again before {held.not_before}")
         self.rules.hold(lease.attempt_count == held.failures, f"{name}: the lease says {lease.attempt_count} failures")
-        holder = self.world.processes.get(held.holder)
-        if held.exhausted and holder is not None and holder.alive:
-            is_troubled = holder.trouble >= held.exhausted_at - 1.0
-            self.rules.hold(is_troubled, f"{name} is still active after its last attempt")
+        if held.exhausted:
+            self.rules.hold(self._is_troubled(held), f"{name} is still active after its last attempt")
         held.token, held.until, held.not_before = lease.token, lease.until, None
         self._check_next(held, lease.events)
+
+    def _is_troubled(self, held: Held) -> bool:
+        """Whether the process that last used up the attempts could not write the status at once.
+
+        It writes later then, perhaps after the subscription was requested again: the status has no fence.
+        """
+        process = self.world.processes.get(held.exhausted_by)
+        if not held.exhausted_by or process is None:
+            return bool(held.exhausted_by)
+        return not process.alive or process.trouble >= held.exhausted_at - 1.0
 
     def _check_next(self, held: Held, events: Sequence[Event]) -> None:
         numbers = [event.number for event in events]
@@ -133,22 +146,40 @@ class DeliveryRules:
         self.rules.hold(held.token == lease.token, f"{name} was settled with the fence {lease.token} of a lost lease")
         self.rules.hold(held.until is not None, f"{name} was settled without a lease")
         held.cursor = max(held.cursor, end.delivered_to or 0)
-        failures = _failures(held.failures, end.attempts)
-        held.exhausted = failures >= self.world.delivery_backoff.max_attempts
-        held.exhausted_at = self.world.clock.seconds() if held.exhausted else 0.0
+        is_repeated = held.end is end  # the answer was lost, and the lease is kept
+        held.end = end
+        is_plain = self.world.in_flight == 1 and not is_repeated
+        failures = _failures(held.failures, end.attempts) if is_plain else end.attempt_count
+        held.exhausted = failures >= self.world.delivery_backoff.max_attempts or self._is_late(held, end)
+        if held.exhausted:
+            held.exhausted_at, held.exhausted_by = self.world.clock.seconds(), held.holder
         self._check_count(name, failures, held, end)
+        self._follow_failures(held, end)
         held.failures = end.attempt_count
         held.until = end.keep_until if result.is_kept else None
         held.not_before = None if result.is_kept else end.retry_at
         if result.is_kept and result.events:
             self._check_next(held, result.events)
 
+    def _is_late(self, held: Held, end: DeliveryEnd) -> bool:
+        """Whether the lease is kept after a postponement, to write `error`: all attempts would have ended by now."""
+        if end.attempts or end.keep_until is None or not end.attempt_count or held.failing_since is None:
+            return False
+        return self.world.clock.now() - held.failing_since > timedelta(seconds=_budget(self.world.delivery_backoff))
+
+    def _follow_failures(self, held: Held, end: DeliveryEnd) -> None:
+        if not end.attempt_count:
+            held.failing_since = None
+        elif held.failing_since is None:
+            failed = [attempt.attempted_at for attempt in end.attempts if not attempt.succeeded]
+            held.failing_since = min(failed, default=self.world.clock.now())
+
     def _check_count(self, name: str, failures: int, held: Held, end: DeliveryEnd) -> None:
         if not end.attempts or end.attempts[-1].succeeded or held.status != "active":
             return  # a change of status resets the count
-        expected = (0,) if held.exhausted else (failures,)
+        expected = (failures,)
         if self.world.in_flight > 1:  # several that fail together are one failure
-            expected = tuple(range(0 if held.exhausted else 1, failures + 1))
+            expected = tuple(range(1, failures + 1))
         self.rules.hold(end.attempt_count in expected, f"{name}: {failures} failures count as {end.attempt_count}")
 
     def _check_backoff(self, lease: Lease, end: DeliveryEnd) -> None:
@@ -209,6 +240,12 @@ class DeliveryRules:
     def _cursor_of(self, stream: Any) -> int:
         cursor = self.world.deliveries._cursors.get(stream.state.rid)
         return 0 if cursor is None else cursor.delivered
+
+
+def _budget(backoff: Backoff) -> float:
+    """Seconds that all attempts take when each fails at once."""
+    waits = [backoff.base_ms * backoff.factor**step for step in range(backoff.max_attempts - 1)]
+    return sum(min(wait, backoff.max_ms) for wait in waits) / 1000
 
 
 def _failures(before: int, attempts: Sequence[Attempt]) -> int:

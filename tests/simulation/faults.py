@@ -74,7 +74,7 @@ class Process:
 
     def stall(self, seconds: float) -> None:
         """Run nothing for so long."""
-        self.clock.stalled_until = self.clock.seconds() + seconds
+        self.clock.stalled_until = max(self.clock.stalled_until, self.clock.seconds() + seconds)
         self.trouble = self.clock.stalled_until
 
     def crash(self) -> None:

@@ -44,7 +44,7 @@ class ForwardRules:
 
     def called(self, process: Process, name: str, args: Sequence[Any]) -> None:
         """A back-off begins at the failure."""
-        if name == "settle":
+        if name == "settle" and args[1] == self.leased.fence:  # without its lease it changes nothing
             self._check_backoff(args[2])
 
     def committed(self, process: Process, name: str, args: Sequence[Any], result: Any) -> None:

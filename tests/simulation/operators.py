@@ -58,8 +58,6 @@ class Operators:
             subscriber.mode = "ok"
             world.clock.callLater(1.0, self._act, self._status, subscriber.id, "requested", ("off", "error"))
         world.clock.callLater(100.0, self._repair)
-        for replica in world.replicas:
-            replica.process.clock.stalled_until = 0.0
         self.start()
         self._act(self._resume_forwarding)
 

@@ -273,10 +273,10 @@ def _shorter_wait(real: Any) -> Any:
 
 
 def _no_error(real: Any) -> Any:
-    async def set_error(self: Deliver, run: Any, events: Any, what: str) -> None:
-        return
+    async def end_in_error(self: Deliver, run: Any, events: Any, what: str) -> None:
+        await self._settle(run, keep=True)
 
-    return set_error
+    return end_in_error
 
 
 def _counts_from_one(real: Any) -> Any:
@@ -382,7 +382,7 @@ PLANTED = (
     Planted("a paused subscription loses events", _Cursor, "follow", _paused_loses, 20),
     Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused, 24),
     Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait, 6),
-    Planted("no error after the last attempt", Deliver, "_set_error", _no_error, 195),
+    Planted("no error after the last attempt", Deliver, "_end_in_error", _no_error, 195),
     Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one, 14),
     Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent, 1),
     Planted("forwarding passes over a message", MemoryForwards, "fill", _passes_over, 0),

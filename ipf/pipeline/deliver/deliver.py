@@ -345,8 +345,7 @@ class Deliver:
             failures = max(failures, 1)  # the retry budget starts now
             since = run.failing_since
             if since is not None and (self._now() - since).total_seconds() > budget_seconds(self._backoff):
-                if await self._settle(run, retry_at=self._now(), failures=0):
-                    await self._set_error(run, events, f"could not be sent since {instant(since)}: {postponed.reason}")
+                await self._end_in_error(run, events, f"could not be sent since {instant(since)}: {postponed.reason}")
                 return
         await self._settle(run, retry_at=self._now() + timedelta(seconds=postponed.seconds), failures=failures)
 
@@ -357,17 +356,21 @@ class Deliver:
         delay = retry_delay_seconds(self._backoff, run.failures, delivered, self._chance())
         line = failure_line(run.lease, events, run.failures, None if is_exhausted else delay, reason)
         log.info(line, correlation_id=correlation_of(events))
-        since = run.failing_since or self._now()
-        retry_at = self._now() + timedelta(seconds=delay)
-        is_held = await self._settle(run, retry_at=retry_at, failures=0 if is_exhausted else run.failures)
-        if is_exhausted and is_held:
-            text = f"failed {run.failures} times since {instant(since)}: {reason}"
-            await self._set_error(run, events, text)
+        if is_exhausted:
+            since = run.failing_since or self._now()
+            await self._end_in_error(run, events, f"failed {run.failures} times since {instant(since)}: {reason}")
+        else:
+            await self._settle(run, retry_at=self._now() + timedelta(seconds=delay))
 
-    async def _set_error(self, run: LeaseRun, events: Sequence[Event], what: str) -> None:
-        """Set the status `error`.  The settled row has no failures: for a later reactivation, and for a crash before
-        the status is written, after which all attempts are made again.
+    async def _end_in_error(self, run: LeaseRun, events: Sequence[Event], what: str) -> None:
+        """Set the status `error`, which sets the failures to 0.
+
+        The lease is kept meanwhile: with another one a notification could succeed, and the status would be wrong.
+        Crash before the status is written: the lease expires, and the next failure sets the status.
         """
+        settled = await self._settle(run, keep=True)
+        if settled is None or not settled.is_kept:
+            return
         tenant, subscription_id = run.lease.tenant, run.lease.subscription_id
         text = f"a notification {what}" if events else f"a heartbeat {what}"  # without a number: others read it
         await self._persist(run, partial(self._set_status, tenant, subscription_id, "error", text))

@@ -64,6 +64,7 @@ log = Logger()
 NOTIFY_CHANNEL = "delivery"
 MAX_EVENTS = 100
 MAX_AGE_SECONDS = 1.0
+PERIOD_MAX_AGE_SECONDS = 10.0
 UNDELIVERED = "no client accepted the notification"
 
 
@@ -96,12 +97,18 @@ Audience = tuple[Caller, int | None]
 
 @dataclass(slots=True, eq=False)
 class BoundSubscription:
-    """A subscription with clients in this process.  `last_number`: of the newest event sent."""
+    """A subscription with clients in this process.  `last_number`: of the newest event sent.
+
+    `period`: that of its heartbeats.  It has its own time of reading, because `terms` are read again when there is an
+    event: a heartbeat would tell a client of an event that is hidden from it.
+    """
 
     lease: Lease
     terms: Terms
     last_number: int
     read_at: float
+    period: int | None
+    period_read_at: float
     clients: dict[WebsocketClient, ClientBinding] = field(default_factory=dict)
 
 
@@ -210,7 +217,9 @@ class WebsocketNotifier:
         subscription = self._subscriptions.get(rid)
         if subscription is None:
             terms = self._compose.terms(lease.resource)
-            subscription = self._subscriptions[rid] = BoundSubscription(lease, terms, lease.last_event_number, now)
+            subscription = self._subscriptions[rid] = BoundSubscription(
+                lease, terms, lease.last_event_number, now, terms.heartbeat_seconds, now
+            )
         count = None if hidden is None else max(0, subscription.last_number - hidden)
         subscription.clients[client] = ClientBinding(session, now, by_token, count)
         self._by_client.setdefault(client, set()).add(rid)
@@ -387,12 +396,24 @@ class WebsocketNotifier:
 
     async def _heartbeats(self) -> None:
         for subscription in list(self._subscriptions.values()):
+            await self._refresh_period(subscription)
             due = [one for one in subscription.clients.values() if self._is_heartbeat_due(subscription, one)]
             if due and await self._refresh(subscription):
                 await self._send(subscription, ())
 
+    async def _refresh_period(self, subscription: BoundSubscription) -> None:
+        """Read the period again when it is older than `PERIOD_MAX_AGE_SECONDS`, whether there are events or not."""
+        now = self._clock.seconds()
+        has_heartbeats = any(binding.by_token for binding in subscription.clients.values())
+        if not has_heartbeats or now - subscription.period_read_at < PERIOD_MAX_AGE_SECONDS:
+            return
+        subscription.period_read_at = now
+        subscription.read_at = float("-inf")
+        if await self._refresh(subscription):
+            subscription.period = subscription.terms.heartbeat_seconds
+
     def _is_heartbeat_due(self, subscription: BoundSubscription, binding: ClientBinding) -> bool:
-        period = subscription.terms.heartbeat_seconds
+        period = subscription.period
         return binding.by_token and period is not None and self._clock.seconds() - binding.sent_at >= period
 
 

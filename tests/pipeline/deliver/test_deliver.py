@@ -172,8 +172,10 @@ class DeliverFixture:
         return START + timedelta(seconds=self.clock.seconds())
 
     async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+        """A change of status sets the failures to 0; the lease stays."""
         self.statuses.append((tenant, subscription_id, status, error))
-        self.queue.rows[subscription_id].active = False
+        row = self.queue.rows[subscription_id]
+        row.active, row.attempt_count, row.failing_since = False, 0, None
 
     def start(self, **options) -> Deliver:
         deliver = Deliver(
@@ -266,6 +268,26 @@ class DeliverTests(DeliverFixture, TestCase):
         self.assertEqual(self.statuses, [("default", "a", "error", text)])
         self.assertEqual([attempt.error for attempt in row.ledger], ["HTTP status 500"] * 3)
         self.assertEqual((row.attempt_count, row.delivered), (0, 0))
+
+    def test_no_other_process_sends_before_the_status_error_is_written(self) -> None:
+        """Otherwise it could succeed, and the status would be wrong; after a crash the next failure sets it."""
+        self.far.answers["a"] = Delivered(500, 5, None)
+        row = self.queue.add("a", 1)
+        writing: Deferred[None] = Deferred()
+
+        async def crashes(*_: object) -> None:
+            await writing
+
+        deliver = self.start()
+        deliver._set_status = crashes
+        for _ in range(3):
+            self.clock.advance(10)
+        self.assertEqual((len(self.far.sent), len(row.ledger)), (3, 3))
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.queue.lease("other", 1, self.now()))), [])
+        deliver._set_status = self.set_status
+        self.clock.advance(31)
+        self.assertEqual((len(self.far.sent), row.active), (4, False))
+        self.assertEqual([status for _, _, status, _ in self.statuses], ["error"])
 
     def test_retry_is_on_time(self) -> None:
         """The next poll is ten seconds later."""

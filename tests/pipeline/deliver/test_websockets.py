@@ -400,6 +400,24 @@ class WebsocketNotifierTests(Writing):
         self.assertEqual(topical.received_texts[3:], ["heartbeat"])
         self.assertNotIn("heartbeat", bare.received_texts)
 
+    async def test_a_new_period_applies_whether_there_are_events_or_not(self) -> None:
+        """At the same time in both cases: a hidden event must not show in the time of a heartbeat."""
+        for is_eventful in (False, True):
+            self.compose.heartbeat_seconds = None
+            id = f"s{is_eventful}"
+            rid = await self.websocket(id)
+            token = await self.tokens.issue("default", [id], self.now() + timedelta(hours=1))
+            client = Client()
+            await self.hub.bind_with_token(client, token)
+            self.compose.heartbeat_seconds = 5
+            for seconds in range(1, 15):
+                self.clock.advance(1)
+                if is_eventful and seconds == 3:
+                    await self.fire(rid, "a")
+                await self.hub.step()
+                heartbeats = client.received_texts.count("heartbeat")
+                self.assertEqual(heartbeats, int(seconds >= 10), (is_eventful, seconds))
+
     async def test_ledger_is_written_once_the_store_is_reachable(self) -> None:
         rid = await self.websocket()
         client = Client()
