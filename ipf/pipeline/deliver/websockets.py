@@ -22,7 +22,7 @@ contract has no replay.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -31,9 +31,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem
-from ipf.fhir.model.redaction import redact_body
 from ipf.pipeline.deliver.attempts import attempt_of, audits_of
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
+from ipf.pipeline.deliver.bound_clients import Audience, BoundSubscription, ClientBinding, parts, texts_of
 from ipf.pipeline.worker import Worker
 from ipf.ports import (
     Attempt,
@@ -48,7 +48,6 @@ from ipf.ports import (
     Notification,
     Notifier,
     Session,
-    Terms,
     TokenBinding,
     WebsocketClient,
     WebsocketHub,
@@ -70,46 +69,6 @@ UNDELIVERED = "no client accepted the notification"
 
 NumberedFrom = Callable[[Lease, Caller], Awaitable[int | None]]
 """See `Authorization.numbered_from`."""
-
-
-@dataclass(slots=True)
-class ClientBinding:
-    """The binding of one client to one subscription.  `by_token`: it gets Bundles without `ping`.
-
-    `sent_at`: time of its newest notification.  `count`: the number of its newest event; None = the number that the
-    event has in the subscription.
-    """
-
-    session: Session
-    sent_at: float
-    by_token: bool = False
-    count: int | None = None
-
-    @property
-    def audience(self) -> Audience:
-        """Clients of one audience get the same notifications."""
-        return self.session.caller, self.count
-
-
-Audience = tuple[Caller, int | None]
-"""Whose grants apply, and the number of the newest event as in `ClientBinding.count`."""
-
-
-@dataclass(slots=True, eq=False)
-class BoundSubscription:
-    """A subscription with clients in this process.  `last_number`: of the newest event sent.
-
-    `period`: that of its heartbeats.  It has its own time of reading, because `terms` are read again when there is an
-    event: a heartbeat would tell a client of an event that is hidden from it.
-    """
-
-    lease: Lease
-    terms: Terms
-    last_number: int
-    read_at: float
-    period: int | None
-    period_read_at: float
-    clients: dict[WebsocketClient, ClientBinding] = field(default_factory=dict)
 
 
 class WebsocketNotifier:
@@ -327,7 +286,7 @@ class WebsocketNotifier:
         for client, binding in self._authorized_clients(subscription, events):
             made = notifications[binding.audience]
             if made:
-                results.append(client.send([text for one in made for text in _texts(one, binding)]))
+                results.append(client.send([text for one in made for text in texts_of(one, binding)]))
                 self._note(subscription, binding, made, results[-1])
                 binding.sent_at = self._clock.seconds()
                 if binding.count is not None and events:
@@ -372,7 +331,7 @@ class WebsocketNotifier:
                 if self._authorization_filter is not None and not caller.is_unlimited:
                     lease = replace(lease, callers=(caller,))
                     allowed = await self._authorization_filter(lease, events)
-                found[caller, count] = [await self._compose.events(lease, one) for one in _parts(allowed, count)]
+                found[caller, count] = [await self._compose.events(lease, one) for one in parts(allowed, count)]
         return found
 
     def _add_attempt(
@@ -415,24 +374,6 @@ class WebsocketNotifier:
     def _is_heartbeat_due(self, subscription: BoundSubscription, binding: ClientBinding) -> bool:
         period = subscription.period
         return binding.by_token and period is not None and self._clock.seconds() - binding.sent_at >= period
-
-
-def _parts(events: Sequence[Event], count: int | None) -> Iterator[Sequence[Event]]:
-    """The events of each notification.  With an own `count` one each: others would tell where hidden events are."""
-    if count is None:
-        if events:
-            yield events
-        return
-    for number, event in enumerate(events, count + 1):
-        yield [replace(event, number=number)]
-
-
-def _texts(notification: Notification, binding: ClientBinding) -> list[bytes]:
-    body = None if notification.body is None else redact_body(notification.body)  # it may contain a Subscription
-    if binding.by_token and body is not None:
-        return [body]
-    ping = f"ping {notification.subscription_id}".encode()
-    return [ping] if body is None else [ping, body]
 
 
 _: type[WebsocketHub] = WebsocketNotifier
