@@ -14,7 +14,7 @@ import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
-from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ log = Logger()
 
 ROUNDS = int(os.environ.get("IPF_SOURCES_ROUNDS", "1"))
 SECONDS = LIMIT * (1 + ROUNDS)
+FEEDS = ("practice/api/test-changed-patients", "ehr/all/patients", "ehr/all/results")
 FORWARD = """
 [[destination]]
 name = "copy"
@@ -110,10 +111,23 @@ class World:
     async def progress(self) -> None:
         """Wait until every source has handed in something more."""
         before = self.counts()
+
+        async def is_made() -> bool:
+            if all(now > was for now, was in zip(self.counts(), before, strict=True)):
+                return True
+            await asyncio.to_thread(self.poll)
+            return False
+
         try:
-            await until(lambda: all(now > was for now, was in zip(self.counts(), before, strict=True)))
+            await until(is_made)
         except AssertionError as late:
             raise AssertionError(f"no progress: {before}, then {self.counts()}; {self.stored}") from late
+
+    def poll(self) -> None:
+        """Poll now: after failures the next poll may be minutes away."""
+        for name in FEEDS:
+            with contextlib.suppress(OSError, HTTPException):  # the engine may be away
+                self.engine.request("POST", "/admin/sources/poll", {"name": name})
 
     async def quiet(self) -> None:
         """The feeds end, and so do the faults of the others."""
@@ -237,9 +251,7 @@ class SourcesTests(TestCase):
     def _is_settled(self) -> bool:
         if not self._open():
             return True
-        post = partial(self.world.engine.request, "POST")
-        for name in ("practice/api/test-changed-patients", "ehr/all/patients", "ehr/all/results"):
-            post("/admin/sources/poll", {"name": name})
+        self.world.poll()
         return False
 
     def _open(self) -> dict[str, int]:
