@@ -173,6 +173,12 @@ class Settings(
     require_map_types: tuple[str, ...] = variable(
         "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "message types answered AE and not stored without a map"
     )
+    without_patient_types: tuple[str, ...] = variable(
+        "IPF_WITHOUT_PATIENT_TYPES",
+        message_types,
+        ("SIU_S23", "SIU_S24"),
+        "message types with an optional PID that are converted without one: their resources have no subject",
+    )
     generic_map: bool = variable(
         "IPF_GENERIC_MAP", boolean, False, "events without a map are converted by the generic map, with a warning"
     )

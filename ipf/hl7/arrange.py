@@ -7,7 +7,8 @@ A cursor moves through the structure.  For each segment the groups are tried fro
 the segment occurs at or after the cursor, directly or at the beginning of a group; (2) it begins a group that is there
 already and does not repeat, which then does (a second OBR of one ORC), or its place in a group that is there is empty;
 (3) as (1), with groups whose required first segment is missing; (4) it occurs before the cursor.  (2) counts only
-where (3) would be possible: else a segment out of order would begin another patient or order.
+where (3) would be possible: else a segment out of order would begin another patient or order.  No segment but PID
+begins a further group with a patient by (3): what follows would have no subject.
 
 Source: HL7 v2.9 section 2.12 (chapter formats, abstract message syntax)
 """
@@ -59,16 +60,17 @@ def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, lis
     for number, segment in enumerate(segments, 1):
         if segment.name == "ORC" and PRIOR_RESULT in structure.group_names and _begin_prior_result(opened, segment):
             continue
-        if _go_on(opened, segment, lenient=False):
+        is_filled = segment.name == "PID" and _fill_patient(opened, segment)
+        if not is_filled and _go_on(opened, segment, lenient=False):
             continue
         known = segment.name in structure.all_names
-        depth = _depth_without_beginning(opened, segment.name) if known else None
+        depth = _depth_without_beginning(opened, segment.name) if known and not is_filled else None
         if depth is not None and _repeat(opened, segment, depth):
             continue
         is_placed = depth is not None and _fill_place(opened, segment, depth)
         if depth is not None and not is_placed and _go_on(opened, segment, lenient=True):
             continue
-        known = is_placed or (known and _put_back(opened, segment))
+        known = is_placed or is_filled or (known and _put_back(opened, segment))
         if not known:
             opened[-1].group.add(segment)
         if (known or not segment.name.startswith("Z")) and len(warnings) < _MOST_WARNINGS:
@@ -77,16 +79,34 @@ def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, lis
     return root, warnings
 
 
+def _fill_patient(opened: list[_Open], pid: Named) -> bool:
+    """Place a PID in an open group that has passed its place without one (MRG before PID)."""
+    for here in reversed(opened):
+        passed = here.definition.slots[: max(here.slot, 0)]
+        if any(item.name == "PID" for slot in passed for item in slot.alternatives) and not here.group.children("PID"):
+            here.group.add(pid)
+            return True
+    return False
+
+
 def _go_on(opened: list[_Open], segment: Named, *, lenient: bool) -> bool:
     """Place the segment at or after the cursor, and move the cursor."""
     for depth in range(len(opened) - 1, -1, -1):
         here = opened[depth]
         path = here.definition.path(segment.name, here.next_slot(), lenient)
-        if path is not None:
+        if path is not None and not (lenient and _leaves_patient(here.group, path, segment.name)):
             del opened[depth + 1 :]
             _open(opened, path, segment)
             return True
     return False
+
+
+def _leaves_patient(group: Group, path: Path, name: str) -> bool:
+    """Whether a group with a patient would begin again without a PID: a second PV1 of ORU is no second patient."""
+    return any(
+        item.group is not None and name != "PID" and item.group.has_patient and group.children(item.name)
+        for _, item in path[:1]
+    )
 
 
 def _open(opened: list[_Open], path: Path, segment: Named) -> None:

@@ -1,5 +1,7 @@
 """Batches of messages (FHS, BHS, BTS, FTS): taken apart before anything of them is stored, and acknowledged as one.
 
+The headers are optional: several MSH are several messages.
+
 What arrives: the bytes of a frame, a request or a file.  What leaves: its messages.  A batch without its trailer, or
 whose trailer counts other than what was sent, is cut off: a Problem, and nothing of it is taken.
 
@@ -10,13 +12,17 @@ Source: HL7 v2.9 section 2.10.3 (batch protocol), 2.14.2 and 2.14.3 (BHS, BTS), 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ipf.errors import Category, Problem
+from ipf.hl7.charset import is_wide, sniff
 
 _HEADERS = (b"FHS", b"BHS")
 _TRAILERS = {b"BTS": b"BHS", b"FTS": b"FHS"}
+_NAMES = (b"MSH", *_HEADERS, *_TRAILERS)
 _BOM = b"\xef\xbb\xbf"
 _FRAMING = b"\x0b\x1c"
 
@@ -43,12 +49,30 @@ class Content:
 
 
 def is_batch(raw: bytes) -> bool:
-    """Whether this is no message but a batch of them, or a file of batches."""
-    return raw.removeprefix(_BOM)[:3] in _HEADERS
+    """Whether this is no message but several of them, a batch, or a file of batches."""
+    if is_wide(raw):
+        raw = raw.decode(sniff(raw) or "utf-16", "replace").encode()
+    return raw.removeprefix(_BOM)[:3] in _HEADERS or any(_follows(raw, name) for name in _NAMES)
+
+
+def _follows(raw: bytes, name: bytes) -> bool:
+    """Whether a segment of this name begins after the first line."""
+    at = raw.find(name, 4)
+    while at >= 0:
+        begins = raw[at - 1] in b"\r\n" or (raw[at - 1] in _FRAMING and raw[at - 2] in b"\r\n")
+        if begins and raw[at + 3 : at + 4] in (raw[3:4], b"\r", b"\n", b""):
+            return True
+        at = raw.find(name, at + 3)
+    return False
 
 
 def content_of(raw: bytes) -> Content:
-    """Everything in it: one message, several, or batches.  Problem MALFORMED names the line and the rule."""
+    """Everything in it: one message, several, or batches.
+
+    Problem MALFORMED names the line and the rule; NOT_SUPPORTED: several messages in UTF-16.
+    """
+    if is_wide(raw):
+        raise Problem(Category.NOT_SUPPORTED, "batches in UTF-16 are not accepted; send one message a frame", "MSH")
     reading = _Reading()
     for number, segment in _segments(raw):
         reading.take(number, segment)
@@ -57,12 +81,18 @@ def content_of(raw: bytes) -> Content:
 
 def _segments(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """The segments with their numbers, without MLLP framing and blank lines."""
-    text = raw.removeprefix(_BOM)
-    lines = text.split(b"\r") if b"\r" in text else text.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        segment = line.removeprefix(b"\n").strip(_FRAMING)
+    text = raw.removeprefix(_BOM).lstrip(_FRAMING)
+    for number, line in enumerate(_line_end(text[3:4]).split(text), 1):
+        segment = line.strip(b"\n").strip(_FRAMING)
         if segment.strip():
             yield number, segment
+
+
+@lru_cache(maxsize=64)
+def _line_end(separator: bytes) -> re.Pattern[bytes]:
+    """The ends of segments, as in `segments.py`."""
+    after = rb"(?:" + re.escape(separator) + rb"|[\r\n]|\Z)"
+    return re.compile(rb"\r|\n(?=[\x0b\x1c]?(?:(?:MSH|[BF][HT]S)[^\w\s]|[A-Z][A-Z0-9]{2}" + after + rb"))")
 
 
 class _Reading:
@@ -76,7 +106,7 @@ class _Reading:
 
     def take(self, number: int, segment: bytes) -> None:
         """One segment.  Problem MALFORMED."""
-        name = segment[:3]
+        name = b"" if segment[3:4].isalnum() else segment[:3]
         if self.ended:
             raise _wrong(number, "stands after FTS, the end of the file")
         if name in _HEADERS:

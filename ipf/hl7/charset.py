@@ -88,6 +88,11 @@ def sniff(raw: bytes) -> str | None:
     return "utf-16-be" if raw[:4] == b"\x00M\x00S" else None
 
 
+def is_wide(raw: bytes) -> bool:
+    """Whether a message is in UTF-16."""
+    return (sniff(raw) or "").startswith("utf-16")
+
+
 def decode(raw: bytes, names: Sequence[str] = (), fallback: str = DEFAULT_FALLBACK) -> Decoded:
     """Text of `raw`.  `names`: MSH-18 as sent, first repetition first; never raises."""
     declared = codec_of(names[0]) if names and names[0] else DEFAULT_CODEC

@@ -22,7 +22,15 @@ from ipf.hl7.charset import decode, decode_with, sniff
 from ipf.hl7.escape import NULL, Encoding, Separators, encoding_of
 from ipf.hl7.header import Header, scan_header
 from ipf.hl7.segments import split_segments
-from ipf.hl7.structure import Group, Structure, is_site_segment, structure, structure_name
+from ipf.hl7.structure import (
+    Group,
+    Structure,
+    all_segment_names,
+    is_site_segment,
+    structure,
+    structure_name,
+    structure_with,
+)
 
 _LITERAL_VALUES = frozenset(("ST", "TX", "FT", "NM", "DT", "DTM", "TM", "ID", "IS", "SI"))
 _HEADERS = ("MSH", "BHS", "FHS")
@@ -348,7 +356,7 @@ class Message:
 
         Z segments are found at any depth.  In a message of unknown structure all segments are direct children.
         """
-        defined = self._structure or self._definition()
+        defined = self._structure or self.definition
         by_name = self._by_name or self._index()
         if defined is None or name in defined.only_at_root or is_site_segment(defined, name):
             return by_name.get(name, [])
@@ -364,7 +372,7 @@ class Message:
     def tree(self) -> Group:
         """The message as groups; a message of unknown structure is one flat group."""
         if self._tree is None:
-            defined = self._definition()
+            defined = self.definition
             if defined is None:
                 self._tree = Group(self.structure)
                 for segment in self._segments():
@@ -374,10 +382,24 @@ class Message:
                 self._warnings += warnings
         return self._tree
 
-    def _definition(self) -> Structure | None:
+    @property
+    def definition(self) -> Structure | None:
+        """The structure by which the message is arranged; None when the standard has none of this name."""
         if self._structure is None:
-            self._structure = structure(self.structure, self.version)
+            stated = structure(self.structure, self.version)
+            if stated is not None and not stated.all_names.issuperset(self._by_name or self._index()):
+                stated = self._with_more_segments(stated)
+            self._structure = stated
         return self._structure
+
+    def _with_more_segments(self, stated: Structure) -> Structure:
+        """The structure of a newer version when it has a place for more segments of this message."""
+        names = frozenset(name for name in self._by_name or () if name in all_segment_names())
+        found = structure_with(self.structure, self.version, names) or stated
+        if found is not stated:
+            more = ", ".join(sorted((names & found.all_names) - stated.all_names))
+            self._warnings.append(f"{more}: not in {stated.name} of v{stated.version}, read as in v{found.version}")
+        return found
 
     def _segments(self) -> list[Segment]:
         lines: list[Any] = self._lines

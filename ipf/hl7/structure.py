@@ -49,11 +49,12 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Definition:
-    """Content of a message structure or of one of its groups."""
+    """Content of a message structure or of one of its groups.  `has_patient`: it has a PID, not of a prior result."""
 
     slots: tuple[Slot, ...]
     first: frozenset[str] = frozenset()
     can_be_empty: bool = True
+    has_patient: bool = False
     _paths: dict[tuple[str, int, bool], Path | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,6 +66,11 @@ class Definition:
                 self.can_be_empty = False
                 break
         self.first = frozenset(begins)
+        items = [item for slot in self.slots for item in slot.alternatives]
+        self.has_patient = any(
+            item.name == "PID" if item.group is None else item.name != PRIOR_RESULT and item.group.has_patient
+            for item in items
+        )
 
     def path(self, name: str, start: int, lenient: bool) -> Path | None:
         """Path to a segment from slot `start`; lenient = also into groups that do not begin with it."""
@@ -207,6 +213,18 @@ def structure(name: str, version: str = DEFAULT_VERSION) -> Structure | None:
     grouped = {segment for segment, depth in names if depth}
     every = frozenset(segment for segment, _ in names)
     return Structure(name, found, definition, every - grouped, every, frozenset(definition.group_names()))
+
+
+@lru_cache(maxsize=512)
+def structure_with(name: str, version: str, segments: frozenset[str]) -> Structure | None:
+    """The structure in this version, or in the newest one that has a place for more of these segments."""
+    found = structure(name, version)
+    if found is None or segments <= found.all_names:
+        return found
+    versions = {one for versions, _ in _tables()["structures"][name] for one in versions.split()}
+    editions = [edition for one in sorted(versions, key=_version) if (edition := structure(name, one)) is not None]
+    most = max(editions, key=lambda edition: (len(segments & edition.all_names), _version(edition.version)))
+    return most if len(segments & most.all_names) > len(segments & found.all_names) else found
 
 
 def is_structure(name: str) -> bool:

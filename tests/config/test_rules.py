@@ -138,6 +138,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
         (
             "IPF_PASSTHROUGH_TYPES",
             "IPF_REQUIRE_MAP_TYPES",
+            "IPF_WITHOUT_PATIENT_TYPES",
         ),
     ),
     (

@@ -18,13 +18,14 @@ from ipf.fhir.model.json import dumps
 from ipf.hl7.message import Message
 from ipf.mapping.library.maps import Library
 
+WITHOUT_PATIENT = ("SIU_S23", "SIU_S24", "ORM_O01")
 HERE = Path(__file__).resolve().parent
 
 
 @lru_cache(maxsize=1)
 def library() -> Library:
-    """The maps of the project, each compiled once for all tests: when a test needs it."""
-    return Library.load(folder("maps"), compiled=False)
+    """The maps of the project, each compiled once for all tests: when a test needs it; some orders have no patient."""
+    return Library.load(folder("maps"), compiled=False, without_patient=WITHOUT_PATIENT)
 
 
 def names() -> list[str]:

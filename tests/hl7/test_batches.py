@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
@@ -55,8 +57,39 @@ class ContentTests(TestCase):
         self.assertEqual(content_of(b"BHS|^~\\&\r" + message + b"BTS|1\r").messages, [message])
 
     def test_what_is_a_batch(self) -> None:
-        for raw, expected in ((text(BHS), True), (text(FHS), True), (text(M1), False), (b"", False)):
-            self.assertEqual(is_batch(raw), expected)
+        texts = M1.replace("PID", "OBX|1|TX|a||MSH and\nMSHx ~MSH|\nPID")
+        for raw, expected in (
+            (text(BHS), True), (text(FHS), True), (text(M1), False), (b"", False), (texts.encode(), False),
+            (M1.encode("utf-16"), False), ((M1 + M2).encode("utf-16"), True), (M1.encode("utf-16-le"), False),
+        ):  # fmt: skip
+            self.assertEqual(is_batch(raw), expected, raw)
+        for end in ("\r", "\n", "\r\n"):
+            for more in (M2, BHS, "BTS|1", "FTS|1", "BTS"):
+                self.assertTrue(is_batch(text(M1, more, end=end)), more)
+
+    def test_what_is_taken_apart_is_taken_once(self) -> None:
+        """A message of a batch is none itself: generated from what could begin one."""
+        pieces = (
+            "MSH|", "MSH#^~\\&#x", "MSHx|", "\x0bMSH|^~\\&|", "BHS|", "BTS", "PID|1", "\x1c", "x\x0bMSH|", "", "FTS|1",
+        )  # fmt: skip
+        for chosen in product(pieces, repeat=3):
+            for ends in product("\r\n", repeat=2):
+                raw = (M1 + chosen[0] + ends[0] + chosen[1] + ends[1] + chosen[2]).encode()
+                try:
+                    messages = content_of(raw).messages if is_batch(raw) else []
+                except Problem:
+                    continue
+                self.assertEqual([one for one in messages if is_batch(one)], [], raw)
+
+    def test_several_messages_without_a_header(self) -> None:
+        """Whatever ends the lines, also mixed: those of text within fields stay."""
+        messages = [M1, M2.replace("PID", "NTE|1||a\nb MSH|\rPID"), M3]
+        for ends in product(("\r", "\n", "\r\n"), repeat=2):
+            raw = "".join(one.replace("\rPID", f"{ends[0]}PID").replace("\rNTE", f"{ends[0]}NTE")[:-1] + ends[1]
+                          for one in messages).encode()  # fmt: skip
+            self.assertTrue(is_batch(raw))
+            self.assertEqual(content_of(raw).messages, [one.encode() for one in messages], raw)
+        self.assertRaises(Problem, content_of, (M1 + M2).encode("utf-16"))
 
 
 class AcknowledgementTests(TestCase):

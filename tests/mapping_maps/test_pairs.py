@@ -23,7 +23,7 @@ class PairTests(TestCase):
         """At least 98 of 100 hold, and each that does not has a reason."""
         tried, missed = 0, []
         for case in json.loads((PAIRS / "facts.json").read_text(encoding="utf-8")):
-            bundle = samples.library().transform_message(_message(case["name"]))
+            bundle = samples.library().transform_message(_message(case["name"]), checked=False)
             tried += len(case["core"])
             missed += [(case["name"], one) for one in case["core"] if not _holds(bundle, one)]
         self.assertGreaterEqual(tried, 156)

@@ -36,8 +36,8 @@ async def empty_worlds() -> tuple[Server, Server]:
 async def check(seed: int, make: MakeWorlds, *, has_labels: bool = False) -> Scenario:
     """One scenario; AssertionError with the smallest scenario that has a difference."""
     scenario = Maker(seed, has_labels).scenario()
-    if await compare(scenario, await make()) is not None:
-        raise AssertionError(f"seed {seed}\n{await report(scenario, make)}")
+    if (seen := await compare(scenario, await make())) is not None:
+        raise AssertionError(f"seed {seed}\n{await report(scenario, make, seen)}")
     return scenario
 
 

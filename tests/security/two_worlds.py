@@ -153,7 +153,10 @@ class Difference:
 
     def text(self) -> str:
         """For the report of a failing test."""
-        return f"{self.step!r}\n--- world A\n{self.first[:3000]}\n--- world B\n{self.second[:3000]}"
+        pairs = enumerate(zip(self.first, self.second, strict=False))
+        start = max(0, next((place for place, (one, other) in pairs if one != other), 0) - 300)
+        shown = (one[start : start + 1500] for one in (self.first, self.second))
+        return "{!r}\n--- world A, from character {}\n{}\n--- world B\n{}".format(self.step, start, *shown)
 
 
 MakeWorlds = Callable[[], Awaitable[tuple[Server, Server]]]
@@ -217,15 +220,17 @@ async def shrink(scenario: Scenario, differs: Callable[[Scenario], Awaitable[boo
     return scenario
 
 
-async def report(scenario: Scenario, make: MakeWorlds) -> str:
-    """The smallest scenario that differs, and its difference; for a test that failed."""
+async def report(scenario: Scenario, make: MakeWorlds, seen: Difference) -> str:
+    """The smallest scenario that differs, and its difference, else the one that was `seen`; for a test that failed."""
 
     async def differs(one: Scenario) -> bool:
         return await compare(one, await make()) is not None
 
     smallest = await shrink(scenario, differs)
     found = await compare(smallest, await make())
-    return f"{smallest.text()}\n{found.text() if found is not None else 'it differs no longer'}"
+    return (
+        f"{smallest.text()}\n{found.text() if found is not None else f'it differs no longer; it did in {seen.text()}'}"
+    )
 
 
 def hidden_steps(steps: Sequence[Step]) -> int:

@@ -48,6 +48,7 @@ def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path,
         compiled=compiled,
         generic=generic,
         identity=identity,
+        without_patient=settings.without_patient_types,
     )
 
 

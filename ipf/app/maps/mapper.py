@@ -42,7 +42,7 @@ def build_mapper(settings: Settings, installation: Installation, reactor: Any) -
 
     credentials = service_credentials(settings)
     service = RemoteService(reactor, settings.mapping_timeout_ms / 1000, "the mapping service", credentials)
-    remote = RemoteMapper(service, settings.mapping_url, canonical, codings)
+    remote = RemoteMapper(service, settings.mapping_url, canonical, codings, settings.without_patient_types)
     profiled = ProfiledMapper(remote, lambda: installation.library, installation.overrides_of)
     return ProfileAwareMapper(profiled, listeners, profiles)
 

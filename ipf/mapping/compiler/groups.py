@@ -31,7 +31,7 @@ class Environment:
     """Models, tables and settings of an installation.  `offset`: zone of source times without an offset.
 
     `host`: what FHIRPath in maps may access beyond its data: value sets (`memberOf`), profiles, other resources.
-    `identity`: which numbers of a Patient identify.
+    `identity`: which numbers of a Patient identify.  `without_patient`: message types that need no PID.
     """
 
     models: Models = field(default_factory=Models)
@@ -39,6 +39,7 @@ class Environment:
     offset: Offset = "Z"
     host: Host = field(default_factory=Host)
     identity: IdentityTable = field(default_factory=IdentityTable)
+    without_patient: frozenset[str] = frozenset()
 
 
 class Unit:

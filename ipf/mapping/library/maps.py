@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.packages import Packages
+from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
-from ipf.hl7.patients import check_patients
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
@@ -126,12 +126,13 @@ class Library:
         compiled: bool = True,
         generic: bool = False,
         identity: IdentityTable | None = None,
+        without_patient: Iterable[str] = (),
     ) -> Library:
         """Read and compile all maps.  Problem MAPPING names file, line and column of the first mistake.
 
         `offset`: the zone of times in messages without an offset.  `compiled` False: see the class.  `generic`: the map
         of any type (IPF_GENERIC_MAP) is in use.  `identity`: which numbers of a Patient identify; None = the built-in
-        table.
+        table.  `without_patient`: types whose messages are converted without a PID (IPF_WITHOUT_PATIENT_TYPES).
         """
         packages = packages or Packages()
         maps = Maps(_of_packages(packages))
@@ -142,7 +143,9 @@ class Library:
         definitions = installed_definitions(installed)
         models = Models([*definitions.values(), *packaged_definitions(maps, packages, definitions)])
         tables = _tables(folder, packages, installed)
-        environment = Environment(models, tables, offset, local_host(packages), identity or IdentityTable())
+        environment = Environment(
+            models, tables, offset, local_host(packages), identity or IdentityTable(), frozenset(without_patient)
+        )
         of_any = types.pop(ANY_TYPE, None)
         for name in [name for name, url in types.items() if url == of_any]:
             del types[name]  # its file is named after no message type
@@ -179,7 +182,7 @@ class Library:
     def transform(self, claimed: Claimed, overrides: Overrides | None = None) -> Mapped:
         """A stored message to its transaction Bundle: the same message gives the same Bundle.
 
-        Problem UNMAPPED (no map for its type), MALFORMED (no message), MAPPING (names map, group and rule).
+        Problem UNMAPPED (no map for its type), MAPPING (names map, group and rule), and those of `check_message`.
         """
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
@@ -195,30 +198,38 @@ class Library:
         key = message_key(claimed.tenant, claimed.source_system, claimed.source_id)
         return self._run(program, self._arranged(message, claimed.message_type), key, overrides, trace=trace)
 
-    def transform_message(self, message: Message) -> Json:
-        """The Bundle of a message that is not stored; uuids are derived from its sender and control id."""
-        return self.run(message).bundle
+    def transform_message(self, message: Message, *, checked: bool = True) -> Json:
+        """The Bundle of a message that is not stored; uuids are derived from its sender and control id.
 
-    def run(self, message: Message, *, trace: bool = False, overrides: Overrides | None = None) -> MappingResult:
-        """The same with warnings, logs and, on request, a trace.
-
-        Problem VALUE: a message with two patients where its structure has one.
+        `checked` False: also of a part of a message.
         """
+        return self.run(message, checked=checked).bundle
+
+    def run(
+        self, message: Message, *, trace: bool = False, overrides: Overrides | None = None, checked: bool = True
+    ) -> MappingResult:
+        """The same with warnings, logs and, on request, a trace."""
         header = message.header
         key = message_key("", header.source_system, header.source_id)
         program = self.program_for(message.message_type)
-        arranged = self._arranged(message, message.message_type)
-        check_patients(arranged)
+        arranged = self._arranged(message, message.message_type, checked=checked)
         return self._run(program, arranged, key, overrides, trace=trace)
 
-    def _arranged(self, message: Message, message_type: str) -> Message:
-        """The message as its map reads it.  Problem UNMAPPED: the generic map finds no patient in it."""
+    def _arranged(self, message: Message, message_type: str, *, checked: bool = True) -> Message:
+        """The message as its map reads it.
+
+        Problem MALFORMED, REQUIRED, VALUE: see `check_message`; UNMAPPED: the generic map finds no patient in it.
+        """
         if not self._is_generic(message_type):
+            if checked:
+                check_message(message, self.environment.without_patient)
             return message
         if not message.segments("PID"):
             reason = "and without a PID the generic map cannot read it"
             raise Problem(Category.UNMAPPED, f"no StructureMap is installed for {message_type}, {reason}")
-        return message.arranged_as(GENERIC_STRUCTURE, f"no map for {message_type}: the generic map was used")
+        arranged = message.arranged_as(GENERIC_STRUCTURE, f"no map for {message_type}: the generic map was used")
+        check_message(arranged)
+        return arranged
 
     def _run(
         self, program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool

@@ -14,12 +14,14 @@ Source: interface specification "Ingest rules" 2 and 4; decisions section 1.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.hl7.checks import check_message
+from ipf.hl7.message import Message
 from ipf.ports import Claimed, Json, Mapped, Mapper, UnmappedCode
 from ipf.wire.client.remote_service import RemoteService, Response
 
@@ -37,9 +39,20 @@ Canonical = Callable[[str], str | None]
 
 
 class RemoteMapper:
-    """`ports.Mapper` over HTTP.  `url`: the FHIR base of the service, such as `http://other:8090/mapping/fhir`."""
+    """`ports.Mapper` over HTTP.  `url`: the FHIR base of the service, such as `http://other:8090/mapping/fhir`.
 
-    def __init__(self, service: RemoteService, url: str, canonical: Canonical, code_mappings: CodeMappings) -> None:
+    `without_patient`: see `check_message`, which looks at each message first: the service need not.
+    """
+
+    def __init__(
+        self,
+        service: RemoteService,
+        url: str,
+        canonical: Canonical,
+        code_mappings: CodeMappings,
+        without_patient: Collection[str] = (),
+    ) -> None:
+        self._without_patient = without_patient
         self._service = service
         self._url = url.rstrip("/") + "/StructureMap/$transform"
         self._canonical = canonical
@@ -50,7 +63,8 @@ class RemoteMapper:
         return True
 
     async def transform(self, message: Claimed) -> Mapped:
-        """Message bytes to transaction Bundle.  Problem UPSTREAM or MAPPING."""
+        """Message bytes to transaction Bundle.  Problem UPSTREAM, MAPPING, and those of `check_message`."""
+        check_message(Message.parse(message.raw, message.charset or None), self._without_patient)
         canonical = self._canonical(message.message_type)
         url = self._url if canonical is None else f"{self._url}?source={quote(canonical, safe='')}"
         codings = await self._code_mappings(message)

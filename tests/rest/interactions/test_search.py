@@ -198,6 +198,25 @@ class SearchSuite(PagesSuite):
         for url in ("Observation/bp/Patient", "Patient/ann/Organization", "Patient/ann/Nonsense"):
             self.assertEqual((await self.world.send("GET", url)).status, 404, url)
 
+    async def test_includes_have_the_order_of_the_resource(self) -> None:
+        """Of the references that fit below the limit the first ones are kept, in each process and store."""
+        ids = [f"m{number}" for number in (7, 3, 9, 1, 8, 2, 6)]
+        performers = [{"reference": f"Practitioner/{id}"} for id in ids]
+        for resource in (
+            *({"resourceType": "Practitioner", "id": id} for id in ids),
+            {
+                "resourceType": "Observation",
+                "id": "many",
+                "status": "final",
+                "code": {"text": "x"},
+                "performer": performers,
+            },
+        ):
+            answer = await self.world.send("PUT", f"{resource['resourceType']}/{resource['id']}", resource)
+            self.assertEqual(answer.status, 201, answer.body)
+        answer = await self.world.send("GET", "Observation?_id=many&_include=Observation:performer")
+        self.assertEqual([one["resource"]["id"] for one in loads(answer.body)["entry"]], ["many", *ids])
+
     async def test_links_contain_the_used_parameters(self) -> None:
         """Ignored parameters are missing in the links and named in an outcome."""
         await self.fill()

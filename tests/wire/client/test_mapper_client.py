@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -14,16 +15,22 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
 from ipf.errors import Category, Problem
-from ipf.ports import UnmappedCode
+from ipf.ports import Claimed, UnmappedCode
 from ipf.telemetry.correlation import traceparent
 from ipf.wire.client.mapper_client import RemoteMapper
 from ipf.wire.client.remote_service import Credentials, RemoteService
-from tests.pipeline.convert.test_convert import message
+from tests.pipeline.convert import test_convert
 from tests.waiting import PATIENCE
 
 BUNDLE = {"resourceType": "Bundle", "type": "transaction", "entry": []}
 OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"code": "processing", "diagnostics": "map:7:23: no"}]}
 Behave = Callable[[Any], Any]
+RAW = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|7|P|2.5\rPID|||1^^^B^MR\r"
+
+
+def message(id: int, raw: bytes = RAW) -> Claimed:
+    """A message that a worker has claimed."""
+    return replace(test_convert.message(id), raw=raw)
 
 
 class FakeService(Resource):
@@ -93,7 +100,7 @@ class RemoteMapperTests(TestCase):
         self.assertEqual((mapped.bundle, mapped.map_url), (BUNDLE, "urn:m|1"))
         self.assertEqual(mapped.unmapped, (UnmappedCode("urn:t", "W"),))
         uri, headers, body = self.service.requests[0]
-        self.assertEqual((uri, body), ("/mapping/fhir/StructureMap/$transform?source=urn%3Am%7C1", b"MSH|"))
+        self.assertEqual((uri, body), ("/mapping/fhir/StructureMap/$transform?source=urn%3Am%7C1", RAW))
         self.assertEqual(headers["content-type"], "x-application/hl7-v2+er7;charset=utf-8")
         self.assertEqual(headers["x-correlation-id"], message(1).correlation_id)
         self.assertEqual(headers["traceparent"], traceparent(message(1).correlation_id))
@@ -103,13 +110,19 @@ class RemoteMapperTests(TestCase):
         await self.mapper(canonical=None).transform(message(1))
         self.assertEqual(self.service.requests[1][0], "/mapping/fhir/StructureMap/$transform")
 
+    async def test_what_no_service_need_see(self) -> None:
+        """A message without a patient is not sent."""
+        work = Deferred.fromCoroutine(self.mapper().transform(message(1, RAW.partition(b"PID")[0])))
+        problem = await self.assertFailure(work, Problem)
+        self.assertEqual((problem.category, self.service.requests), (Category.REQUIRED, []))
+
     async def test_code_mappings_of_operators_are_sent(self) -> None:
         """As ConceptMaps in a Parameters resource; None: a code without a target."""
         self.service.answers = [(200, BUNDLE)]
         answers = {"urn:t": {"W": {"system": "urn:s", "code": "f"}, "N": None}}
         await self.mapper(answers=answers).transform(message(1))
         parts = json.loads(self.service.requests[0][2])["parameter"]
-        self.assertEqual(parts[0], {"name": "content", "valueString": "MSH|"})
+        self.assertEqual(parts[0], {"name": "content", "valueString": RAW.decode()})
         groups = parts[1]["resource"]["group"]
         self.assertEqual(groups[0]["target"], "urn:s")
         self.assertEqual(groups[1]["element"][0]["target"], [{"equivalence": "unmatched"}])

@@ -170,10 +170,14 @@ def _is_meant(urls: set[str], one: Version) -> bool:
 
 
 def references(version: Version, base_url: str) -> Iterator[tuple[Key, str]]:
-    """The references of a resource to this server, each with its index code."""
+    """The references of a resource to this server, each with its index code, in the order of the resource."""
+    found = []
     for code, value in extract(loads(version.body)).texts:
         if "\t" in value or "/" not in value:
             continue
         literal = local_reference(value, base_url)
         if literal is not None:
-            yield (literal.resource_type, literal.id), code
+            place = version.body.find(literal.id.encode())  # the index has no order
+            found.append((place, code, (literal.resource_type, literal.id)))
+    for _, code, key in sorted(found):
+        yield key, code

@@ -1,0 +1,184 @@
+"""What a message must not be: several messages, broken lines, a message without its subject, or one with two.
+
+Each of these would put data on somebody else's record, or end as delivered although nothing of the subject was stored.
+`check_message` looks at every message before it is mapped, stored or not; Problems are permanent errors.
+
+* Each line is a segment: three characters, a capital letter first, then the field separator.
+* There is one MSH, and no header of a batch.
+* What the structure requires and maps need is there: PID, MRG, OBR, TXA and others (`_CONTENT`).  EVN and PV1 may be
+  missing, as senders leave them out and nothing depends on them.
+* A structure with an optional PID has one, unless an operator lists the message type (IPF_WITHOUT_PATIENT_TYPES).
+* Where the structure has one PID, PV1, MRG or TXA, there are not two of different subjects.  Senders repeat them before
+  each order, so two are one when they share a number, or when no field contradicts.
+
+Source: HL7 v2.9 sections 2.5.2 (segments), 2.10.3.1 (batches), 3.4.2 (PID), 4.4.6 (PRIOR_RESULT of OML)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from ipf.errors import Category, Problem
+from ipf.hl7.message import Message, Segment
+from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Item
+
+_SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
+_HEADERS = frozenset(("MSH", "FHS", "BHS", "BTS", "FTS"))
+_CONTENT = frozenset(
+    ("PID", "MRG", "OBR", "TXA", "SCH", "FT1", "PRB", "GOL", "RXE", "RXD", "RXG", "RXA", "RXO", "STF", "LOC")
+)
+_NUMBERS = {"PID": "PID_3", "PV1": "PV1_19", "MRG": "MRG_1", "TXA": "TXA_12"}
+"""The segments that name a subject, and the field with its number."""
+
+
+def check_message(message: Message, without_patient: Collection[str] = ()) -> None:
+    """Problem MALFORMED, REQUIRED or VALUE names segment and rule; `without_patient`: message types without a PID."""
+    _check_lines(message)
+    definition = message.definition
+    if definition is None:
+        return
+    tree = message.tree()
+    names = {segment.name for segment in message.all_segments}
+    _check_content(tree, definition.root, definition.name)
+    if not names.isdisjoint(_NUMBERS):
+        _check_subjects(tree, definition.root)
+    if PRIOR_RESULT in definition.group_names and "PID" in names:
+        _check_prior(message)
+    if "PID" in definition.all_names and message.message_type not in without_patient and not _has_patient(tree):
+        raise _missing("PID", f"{definition.name} without a patient; IPF_WITHOUT_PATIENT_TYPES permits it")
+
+
+def _check_lines(message: Message) -> None:
+    separator = message.encoding.separators.field
+    for number, segment in enumerate(message.all_segments, 1):
+        is_alone = len(segment.raw.rstrip()) == len(segment.name)
+        if not _SEGMENT.fullmatch(segment.name) or (segment.raw[3:4] != separator and not is_alone):
+            raise Problem(Category.MALFORMED, "this is no segment: the message is broken here", f"line {number}")
+        if number > 1 and segment.name in _HEADERS:
+            raise Problem(Category.MALFORMED, f"a second message begins here ({segment.name})", f"line {number}")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What is missing
+
+
+def _check_content(group: Group, definition: Definition, structure: str) -> None:
+    """Problem REQUIRED: a segment of `_CONTENT` that the group requires is missing."""
+    for slot in definition.slots:
+        present = [
+            (item, node) for item in slot.alternatives for node in group.children(item.name) if _is_begun(item, node)
+        ]
+        if not present and slot.required:
+            missing = next((name for item in slot.alternatives if (name := _required(item))), None)
+            if missing is not None:
+                raise _missing(missing, f"{structure} requires it")
+        for item, node in present:
+            if item.group is not None and item.name != PRIOR_RESULT:
+                _check_content(node, item.group, structure)
+
+
+def _is_begun(item: Item, node: Any) -> bool:
+    """Whether a group has a segment that begins it: an OBX before the first OBR stands in a group of its own."""
+    return item.group is None or any(name in item.group.first for name in _segment_names(node))
+
+
+def _segment_names(group: Group) -> Iterator[str]:
+    for node in group.nodes:
+        if node.kind == "group":
+            yield from _segment_names(node)
+        else:
+            yield node.name
+
+
+def _required(item: Item) -> str | None:
+    """The first segment of `_CONTENT` that is missing with this item."""
+    if item.group is None:
+        return item.name if item.name in _CONTENT else None
+    slots = (slot for slot in item.group.slots if slot.required)
+    return next((name for slot in slots for one in slot.alternatives if (name := _required(one))), None)
+
+
+def _has_patient(group: Group) -> bool:
+    """Whether there is a PID that is not that of a prior result."""
+    if group.children("PID"):
+        return True
+    return any(_has_patient(node) for node in group.nodes if node.kind == "group" and node.name != PRIOR_RESULT)
+
+
+def _missing(name: str, text: str) -> Problem:
+    return Problem(Category.REQUIRED, f"the segment is missing: {text}", name)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Two in a place of one
+
+
+def _check_subjects(group: Group, definition: Definition) -> None:
+    """Problem VALUE: two subjects in a place of one."""
+    for name, number in _NUMBERS.items():
+        found = list(_of_one_place(group, definition, name))
+        if len(found) > 1 and _places(definition, name) == 1 and any(_differ(found[0], one, number) for one in found):
+            raise Problem(Category.VALUE, f"{group.name} has one {name}, and the message has two that differ", name)
+    for slot in definition.slots:
+        for item in slot.alternatives:
+            if item.group is not None:
+                for node in group.children(item.name):
+                    _check_subjects(node, item.group)
+
+
+def _of_one_place(group: Group, definition: Definition, name: str) -> Iterator[Segment]:
+    """The segments of this name for which the group has one place: its own, and those of groups that do not repeat."""
+    for slot in definition.slots:
+        if slot.repeats:
+            continue
+        for item in slot.alternatives:
+            for node in group.children(item.name):
+                if item.group is not None:
+                    yield from _of_one_place(node, item.group, name)
+                elif item.name == name:
+                    yield node
+
+
+def _places(definition: Definition, name: str) -> int:
+    """How many places such a group has for them: the structure of A17 has two PID."""
+    items = [item for slot in definition.slots if not slot.repeats for item in slot.alternatives]
+    return sum(item.name == name if item.group is None else _places(item.group, name) for item in items)
+
+
+def _check_prior(message: Message) -> None:
+    """Problem VALUE: a PID before an order that may begin a prior result is of another patient."""
+    first = message.segments("PID")[0]
+    for prior in _groups(message.tree(), PRIOR_RESULT):
+        persons = [pid for group in prior.children("PATIENT_PRIOR") for pid in group.children("PID")]
+        if not prior.children("ORDER_PRIOR") and any(_differ(first, pid, _NUMBERS["PID"]) for pid in persons):
+            raise Problem(Category.VALUE, "the PID before an order is of another patient than the message", "PID")
+
+
+def _groups(group: Group, name: str) -> Iterator[Group]:
+    for node in group.nodes:
+        if node.kind == "group":
+            if node.name == name:
+                yield node
+            yield from _groups(node, name)
+
+
+def _differ(one: Segment, other: Segment, number: str) -> bool:
+    """Whether they are of different subjects: no number in common; without numbers, a field in which both differ."""
+    numbers, others = (list(_numbers(segment, number)) for segment in (one, other))
+    if numbers and others:
+        return not any(_is_same(left, right) for left in numbers for right in others)
+    pairs = zip(one.fields[2:], other.fields[2:], strict=False)  # the first field is the set id
+    return any(left and right and left != right for left, right in pairs)
+
+
+def _numbers(segment: Segment, number: str) -> Iterator[tuple[str, str]]:
+    """(number, its assigning authority, empty when not said) of each repetition."""
+    for field in segment.children(number):
+        if field.text:
+            yield field.text, next((one.text or "" for one in field.children("CX_4")), "")
+
+
+def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return one[0] == other[0] and (one[1] == other[1] or not (one[1] and other[1]))

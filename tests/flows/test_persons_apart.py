@@ -1,0 +1,141 @@
+"""From the socket, or the request, to the stored resource: nobody's data on somebody else, and nothing of nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.flows.engine import TOKEN, EngineTestCase
+
+FAMILY = "engine"
+KIND = "application/hl7-v2"
+
+
+def head(sender: str, kind: str, control_id: str) -> str:
+    """An MSH."""
+    return f"MSH|^~\\&|{sender}|GENERAL|IPF|IPF|20260301||{kind}|{control_id}|P|2.5.1"
+
+
+def pid(number: str, name: str = "Person") -> str:
+    """A PID."""
+    return f"PID|1||{number}^^^GENERAL^MR||{name}^Given"
+
+
+def pv1(number: str) -> str:
+    """A PV1 with its visit number."""
+    return f"PV1|1|I|W^1{'|' * 16}{number}"
+
+
+def text(*segments: str) -> bytes:
+    """A message, or several."""
+    return "\r".join(segments).encode() + b"\r"
+
+
+ORDER, OTHER_ORDER = "ORC|RE|{0}A\rOBR|1|{0}A||718-7^Hgb^LN", "ORC|RE|{0}B\rOBR|2|{0}B||718-7^Hgb^LN"
+RESULT = "OBX|1|NM|718-7^Hgb^LN||13|g/dL|||||F"
+
+
+class PersonTests(EngineTestCase):
+    def owners(self, resource_type: str, sender: str) -> dict[str, str]:
+        """The number of the patient by the number of each resource of this sender."""
+        found = {}
+        for one in self.found(f"{resource_type}?_count=1000"):
+            numbers = [number["value"] for number in one.get("identifier", ()) if number["value"].startswith(sender)]
+            if numbers:
+                who = self.ask("GET", f"/fhir/{one['subject']['reference']}")
+                found[numbers[0]] = next(number["value"] for number in who["identifier"])
+        return found
+
+    def batch(self, sender: str, separator: str = "\r") -> bytes:
+        """Two persons, each with a visit, without BHS."""
+        messages = [
+            (
+                head(sender, "ADT^A08^ADT_A01", name),
+                f"EVN|A08|2026{separator}{pid(sender + name)}",
+                pv1(sender + f"V{name}"),
+            )
+            for name in ("ALPHA", "BRAVO")
+        ]
+        return separator.join(segment for message in messages for segment in message).encode() + separator.encode()
+
+    def both(self, sender: str) -> None:
+        """Both messages are stored and converted, and each visit is of its person."""
+        for name in ("ALPHA", "BRAVO"):
+            self.row(sender, name, "DELIVERED")
+        expected = {f"{sender}VALPHA": f"{sender}ALPHA", f"{sender}VBRAVO": f"{sender}BRAVO"}
+        self.assertEqual(self.owners("Encounter", sender), expected)
+
+    def test_two_messages_in_a_frame(self) -> None:
+        """Whatever ends the lines; both are acknowledged."""
+        for number, separator in enumerate(("\r", "\n", "\r\n")):
+            sender = f"FRAME{number}"
+            (answer,) = self.send(self.batch(sender, separator))
+            self.assertEqual([one for one in answer if one.startswith(b"MSA")], [b"MSA|AA|ALPHA", b"MSA|AA|BRAVO"])
+            self.both(sender)
+
+    def test_two_messages_in_a_request(self) -> None:
+        """HL7 v2 over HTTP, and the admin API."""
+        status, body = self.post(self.engine.lab, self.batch("WEB2"), KIND, Authorization=f"Bearer {TOKEN}")
+        self.assertEqual((status, body.count(b"MSA|AA|")), (200, 2))
+        self.both("WEB2")
+        found = self.ask("POST", "/admin/ingest", self.batch("ADMIN2"))
+        self.assertEqual(
+            [(one["source_id"], one["code"]) for one in found["messages"]], [("ALPHA", "AA"), ("BRAVO", "AA")]
+        )
+        self.both("ADMIN2")
+
+    def refused(self, sender: str, control_id: str, *segments: str) -> Any:
+        """The message fails for good, and nothing of it is stored."""
+        (answer,) = self.send(text(*segments))
+        self.assertIn(f"MSA|AA|{control_id}".encode(), answer)
+        row = self.row(sender, control_id, "DEAD_LETTER")
+        self.assertIn("permanent", row["last_error"])
+        return row["last_error"]
+
+    def test_two_subjects_in_a_message(self) -> None:
+        """A second PID, PV1 or TXA where the structure has one, and a merge of two into one."""
+        sender = "TWO"
+        a, b, v, w = pid("TWOA"), pid("TWOB"), pv1("TWOV"), pv1("TWOW")
+        orders = ORDER.format("TWO"), OTHER_ORDER.format("TWO")
+        for control_id, place, segments in (
+            ("T1", "PID", (head(sender, "ADT^A08^ADT_A01", "T1"), a, v, b, w)),
+            (
+                "T2",
+                "PID",
+                (head(sender, "MDM^T02^MDM_T02", "T2"), a, b, v, "TXA|1|OP|||||||||TWOD", "OBX|1|TX|||x||||||F"),
+            ),
+            ("T3", "PV1", (head(sender, "OMG^O19^OMG_O19", "T3"), a, v, orders[0], w, orders[1])),
+            ("T4", "PV1", (head(sender, "ORM^O01^ORM_O01", "T4"), a, v, orders[0], w, orders[1])),
+            ("T5", "PV1", (head(sender, "ORU^R01^ORU_R01", "T5"), a, v, orders[0], RESULT, w, orders[1], RESULT)),
+            ("T6", "MRG", (head(sender, "ADT^A40^ADT_A39", "T6"), a, "MRG|TWOC^^^GENERAL^MR", "MRG|TWOD^^^GENERAL^MR")),
+        ):
+            self.assertIn(f"{place}: ", self.refused(sender, control_id, *segments), control_id)
+        self.assertEqual(self.found("Patient?identifier=TWOA,TWOB,TWOC,TWOD"), [])
+
+    def test_a_subject_that_is_missing(self) -> None:
+        """Segment and structure are named."""
+        sender, a = "NOBODY", pid("NOBODYA")
+        for control_id, place, segments in (
+            ("N1", "PID", (head(sender, "ADT^A01^ADT_A01", "N1"), "EVN|A01|2026", pv1("NOBODYV"))),
+            ("N2", "PID", (head(sender, "DFT^P03^DFT_P03", "N2"), "EVN|P03|2026", "FT1|1|||2026||CG|X")),
+            ("N3", "MRG", (head(sender, "ADT^A40^ADT_A39", "N3"), "EVN|A40|2026", a)),
+            ("N4", "OBR", (head(sender, "ORU^R01^ORU_R01", "N4"), a, RESULT)),
+            ("N5", "PID", (head(sender, "ORU^R01^ORU_R01", "N5"), ORDER.format("NOBODY"), RESULT)),
+            ("N6", "line 2", (head(sender, "ADT^A01^ADT_A01", "N6"), a.lower(), pv1("NOBODYW"))),
+            (
+                "N7",
+                "line 6",
+                (head(sender, "ORU^R01^ORU_R01", "N7"), a, ORDER.format("NOBODY"), "OBX|1|ST|X||screen", "ing"),
+            ),
+        ):
+            said = self.refused(sender, control_id, *segments)
+            self.assertIn(f"{place}: ", said, control_id)
+        self.assertEqual(self.found("Patient?identifier=NOBODYA"), [])
+
+    def test_a_visit_that_is_told_again(self) -> None:
+        """The same PV1 before a further order: report and result keep their patient."""
+        sender, v = "AGAIN", pv1("AGAINV")
+        self.send(text(head(sender, "ORU^R01^ORU_R01", "A1"), pid("AGAINA"), v, ORDER.format("AGAIN"), RESULT, v,
+                       OTHER_ORDER.format("AGAIN"), RESULT))  # fmt: skip
+        self.row(sender, "A1", "DELIVERED")
+        self.assertEqual(set(self.owners("DiagnosticReport", "AGAIN").values()), {"AGAINA"})
+        self.assertEqual(len(self.owners("DiagnosticReport", "AGAIN")), 2)
