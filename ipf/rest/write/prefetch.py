@@ -181,7 +181,8 @@ def _with_relative_references(unit: Unit) -> tuple[Unit, tuple[bytes, ...]]:
     Those of a converted message are changed in place: others of its references are completed there.
     """
     if unit.references is not None:
-        make_relative([entry.resource for entry in unit.entries], unit.base_url)
+        for one in unit.entries:
+            make_relative(one.resource or {}, unit.base_url)
     elsewhere = names_elsewhere(unit.entries, unit.base_url)
     entries, texts = list[Entry](), list[bytes]()
     for entry in unit.entries:

@@ -28,8 +28,9 @@ from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
+from ipf.rest.write.links import rewrite
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, may_be_incomplete
-from ipf.rest.write.references import conditional_references, rewrite, with_relative_references
+from ipf.rest.write.references import conditional_references, with_relative_references
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
@@ -375,11 +376,9 @@ class UnitPlan:
                 if reference not in self._resolved:
                     self._resolved[reference] = self._resolve(reference, pending.entry)
                 searches[reference] = self._resolved[reference]
-        if not searches and (
-            self.unit.references is not None or not any(mark in text for mark in names.search_bytes())
-        ):
+        if not searches and (self.unit.references is not None or not any(mark in text for mark in names.search_bytes)):
             return resource
-        return rewrite(resource, names.full_urls, {**names.relative_references, **searches})
+        return rewrite(resource, names.with_searches(searches))
 
     def _resolve(self, reference: str, entry: Entry) -> str:
         """`Type/id` of the one resource, stored or of this unit, that a conditional reference matches."""
