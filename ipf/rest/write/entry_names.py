@@ -90,14 +90,25 @@ def names_of(entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> Entr
         if not reference:
             continue
         full_urls[name] = reference
-        if entry.resource is not None and entry.resource.get("url") == name:
+        if is_canonical(entry):
             canonical.add(name)
-        relative = None if name.startswith("urn:") else _RESTFUL.search(name)
-        if relative is not None and relative[0] != reference:
-            relative_references[relative[0]] = reference
+        for relative in other_names(entry):
+            if relative != reference:
+                relative_references[relative] = reference
     uris = {name: to for name, to in full_urls.items() if name not in canonical} if canonical else full_urls
     links = Links({**full_urls, **relative_references}, uris, full_urls)
     return EntryNames(links, _search_bytes([*links.references]))
+
+
+def is_canonical(entry: Entry) -> bool:
+    """Whether the `fullUrl` of an entry is the canonical URL of its resource."""
+    return entry.resource is not None and entry.full_url is not None and entry.resource.get("url") == entry.full_url
+
+
+def other_names(entry: Entry) -> Sequence[str]:
+    """The relative reference that means an entry, by its `fullUrl`; there is at most one."""
+    found = None if entry.full_url is None or entry.full_url.startswith("urn:") else _RESTFUL.search(entry.full_url)
+    return () if found is None else (found[0],)
 
 
 def names_elsewhere(entries: Sequence[Entry], base_url: str) -> frozenset[str]:

@@ -22,7 +22,9 @@ from typing import Any
 from ipf.fhir.model.element_types import member_type, object_type, type_of
 from ipf.ports import Json
 
-_LINK_TYPES = frozenset({"uri", "url", "oid", "uuid"})
+LINK_TYPES = frozenset({"uri", "url", "oid", "uuid"})
+"""The primitive types whose values are links."""
+
 _TAG = re.compile(r"""<(?:a|img)\s(?:[^<>"']|"[^"]*"|'[^']*')*>""")
 _ATTRIBUTE = re.compile(r"""(\s(?:href|src)\s*=\s*)("[^"]*"|'[^']*')|"[^"]*"|'[^']*'""")
 
@@ -93,7 +95,7 @@ def _in_text(path: str, name: str, text: str, links: Links) -> str:
         return text
     if path == "Reference" and name == "reference":
         return found
-    return links.uris.get(text, text) if member_type(path, name) in _LINK_TYPES else text
+    return links.uris.get(text, text) if member_type(path, name) in LINK_TYPES else text
 
 
 def _in_narrative(text: str, names: Mapping[str, str]) -> str:
