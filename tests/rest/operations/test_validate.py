@@ -55,6 +55,28 @@ class ValidateInMemory(OnMemory):
         counts = await self.world.store.counts()
         self.assertEqual(sum(counts.values()), 0)
 
+    async def test_invariants_whose_paths_begin_with_the_name_of_the_type(self) -> None:
+        """Of R4 (app-4), and of a stored profile."""
+        validated(self.world)
+        actor = {"status": "accepted", "actor": {"reference": "Patient/1"}}
+        reason = {"cancelationReason": {"text": "x"}, "participant": [actor]}
+        for status, expected in (("proposed", ["Appointment"]), ("cancelled", [])):
+            appointment = {"resourceType": "Appointment", "status": status, **reason}
+            self.assertEqual(errors(await self.world.send("POST", "Appointment/$validate", appointment)), expected)
+        expression = "Patient.deceased.exists() implies (Patient.active.exists() and Patient.active = false)"
+        rule = {"key": "x-1", "severity": "error", "human": "x", "expression": expression}
+        differential = {"element": [{"id": "Patient", "path": "Patient", "constraint": [rule]}]}
+        await self.world.send("POST", "StructureDefinition", {**PROFILE, "differential": differential})
+        for members, expected in (
+            ({"deceasedBoolean": True}, ["Patient"]),
+            ({"_deceasedDateTime": {"id": "x"}, "deceasedDateTime": "2024", "active": True}, ["Patient"]),
+            ({"deceasedBoolean": True, "active": False}, []),
+            ({"active": True}, []),
+        ):
+            resource = {"resourceType": "Patient", **members}
+            answer = await self.world.send("POST", f"Patient/$validate?profile={PROFILE['url']}", resource)
+            self.assertEqual(errors(answer), expected, members)
+
     async def test_with_a_profile(self) -> None:
         validated(self.world)
         profile = US_CORE + "us-core-patient"
