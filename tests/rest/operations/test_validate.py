@@ -77,6 +77,27 @@ class ValidateInMemory(OnMemory):
             answer = await self.world.send("POST", f"Patient/$validate?profile={PROFILE['url']}", resource)
             self.assertEqual(errors(answer), expected, members)
 
+    async def test_one_of_several_types_and_profiles_has_to_fit(self) -> None:
+        """A stored profile on Bundle whose entries are Patients with a date of birth, or Organizations."""
+        validated(self.world)
+        types = [{"code": "Patient", "profile": [PROFILE["url"]]}, {"code": "Organization"}]
+        element = {"id": "Bundle.entry.resource", "path": "Bundle.entry.resource", "type": types}
+        made = {**PROFILE, "url": "http://x.test/StructureDefinition/b", "type": "Bundle"}
+        made["baseDefinition"] = "http://hl7.org/fhir/StructureDefinition/Bundle"
+        made["differential"] = {"element": [element]}
+        for one in (PROFILE, made):
+            await self.world.send("POST", "StructureDefinition", one)
+        for resource, expected in (
+            ({"resourceType": "Patient", "birthDate": "1990"}, []),
+            ({"resourceType": "Organization", "name": "x"}, []),
+            ({"resourceType": "Patient"}, ["Bundle.entry[0].resource"]),
+            ({"resourceType": "Basic", "code": {"text": "x"}}, ["Bundle.entry[0].resource"]),
+        ):
+            entry = {"fullUrl": "urn:uuid:0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55", "resource": resource}
+            bundle = {"resourceType": "Bundle", "type": "collection", "entry": [entry]}
+            answer = await self.world.send("POST", f"Bundle/$validate?profile={made['url']}", bundle)
+            self.assertEqual(errors(answer), expected, resource)
+
     async def test_with_a_profile(self) -> None:
         validated(self.world)
         profile = US_CORE + "us-core-patient"
