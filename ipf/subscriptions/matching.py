@@ -27,12 +27,14 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.evaluation.match import matches
+from ipf.fhir.search.evaluation.possible import refuse_impossible
 from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import OPEN, Caller, Change, Changes, Json, Matcher
 from ipf.ports.queries.search import Query
 from ipf.ports.queries.topics import Topic
 from ipf.security.event_access import check_criteria, unsearchable
 from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
+from ipf.subscriptions.filters import PLACE
 from ipf.subscriptions.index import CriteriaIndex
 from ipf.subscriptions.status import ACTIVE
 from ipf.subscriptions.topic_failures import FailingTopic, TopicFailures, failing_topic
@@ -231,25 +233,29 @@ class MatchingIndex:
 
     def check(self, tenant: str, subscription: Json, also: Sequence[Topic] = (), caller: Caller = OPEN) -> None:
         """See `ports.Matcher.check`."""
-        tested = self._tested(tenant, subscription, also)
+        queries, topic = self._queries(tenant, subscription, also)
+        for query in queries.values():
+            refuse_impossible(query, PLACE if topic is not None else "Subscription.criteria")
         if self._has_grants:
-            check_criteria((caller,), tested, self._needs_search)
+            check_criteria((caller,), tested_types(queries, topic), self._needs_search)
 
     def signals(self, tenant: str, subscription: Json, caller: Caller) -> Sequence[str]:
         """See `ports.Matcher.signals`."""
         try:
-            return list(unsearchable(caller, self._tested(tenant, subscription)))
+            return list(unsearchable(caller, tested_types(*self._queries(tenant, subscription))))
         except Problem:  # it is switched off, and its topic is gone
             return ()
 
-    def _tested(self, tenant: str, subscription: Json, also: Sequence[Topic] = ()) -> dict[str, bool]:
-        """By resource type of its criteria, whether they test the content.  Problem BUSINESS_RULE: not served."""
+    def _queries(
+        self, tenant: str, subscription: Json, also: Sequence[Topic] = ()
+    ) -> tuple[dict[str, Query], Topic | None]:
+        """By resource type the search of its criteria, and its topic.  Problem BUSINESS_RULE: not served."""
         criteria = criteria_of(tenant, "", subscription)
         topic = None
         if criteria.topic_url:
             new = next((one for one in also if one.matches_canonical(criteria.criteria)), None)
             topic = new or self.topic(tenant, criteria.criteria)
-        return tested_types(queries_for(criteria, topic), topic)
+        return queries_for(criteria, topic), topic
 
     def match(self, change: Change) -> list[int]:
         """rids of the subscriptions that `change` fires, in ascending order.

@@ -171,9 +171,9 @@ class _Builder:
             target = element["contentReference"].rpartition("#")[2]
             return [_renamed(one, target, id) for one in self.below(target)]
         types: list[Json] = [{"code": kind}] if kind else element.get("type", [])
-        if len(types) != 1:
+        if len({one["code"] for one in types}) != 1:
             raise SnapshotError(f"{self.url}: {id} has no single type with elements to constrain")
-        profiles = types[0].get("profile", [])
+        profiles = [each for one in types for each in one.get("profile", ())]
         source = self.snapshot(canonical(profiles[0] if len(profiles) == 1 else types[0]["code"]))
         if not source:
             raise SnapshotError(f"{self.url}: the type of {path} is not known")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.fhirpath import FhirPathError, compile
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.search.evaluation.possible import refuse_impossible
 from ipf.fhir.search.language.includes import read_include
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.search.predicate import parameters_that_need_store
@@ -47,7 +48,7 @@ def check_topic(resource: Json) -> tuple[Issue, ...]:
     """
     if not isinstance(resource.get("url"), str):
         raise Problem(Category.BUSINESS_RULE, "a topic needs a url", f"{_PLACE}.url")
-    return _parse(resource)[1] if resource.get("status") == "active" else ()
+    return _parse(resource, is_new=True)[1] if resource.get("status") == "active" else ()
 
 
 def read_topic(resource: Json) -> Topic:
@@ -55,8 +56,9 @@ def read_topic(resource: Json) -> Topic:
     return _parse(resource)[0]
 
 
-def _parse(resource: Json) -> tuple[Topic, tuple[Issue, ...]]:
-    parser = _TopicParser(resource)
+def _parse(resource: Json, *, is_new: bool = False) -> tuple[Topic, tuple[Issue, ...]]:
+    """`is_new`: refuse criteria that can never match, too; what is stored is served as it is."""
+    parser = _TopicParser(resource, is_new)
     topic = parser.topic()
     if parser.issues:
         raise Problem(Category.BUSINESS_RULE, "the topic cannot be served", issues=tuple(parser.issues))
@@ -66,7 +68,8 @@ def _parse(resource: Json) -> tuple[Topic, tuple[Issue, ...]]:
 class _TopicParser:
     """Parses a topic.  `issues` refuse it; `unsupported` are parts that have no effect."""
 
-    def __init__(self, resource: Json) -> None:
+    def __init__(self, resource: Json, is_new: bool) -> None:
+        self._is_new = is_new
         self.issues: list[Issue] = []
         self.unsupported: list[Issue] = []
         self._resource = resource
@@ -136,7 +139,10 @@ class _TopicParser:
             self._refuse(f"the search is on {kind[:60]}, the trigger on {name}", place)
             return None
         try:
-            return alone(parse_criteria(f"{name}?{search if mark else text}"))
+            query = alone(parse_criteria(f"{name}?{search if mark else text}"))
+            if self._is_new:
+                refuse_impossible(query, place)
+            return query
         except Problem as refused:
             self._refuse(refused.text, place)
             return None

@@ -38,6 +38,7 @@ from ipf.rest.write.large_bundle import (
     clear_gradually,
     split_entries,
 )
+from ipf.rest.write.named_conditions import with_known_names
 from ipf.rest.write.permission import check_entry, visible
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, Unit, unit_for
@@ -139,6 +140,10 @@ class _BundleWork:
                 self._fail(number, problem)
         if self.is_transaction:
             _check_unique_full_urls(self.writes.values())
+            if self.deletes:
+                every = [*self.writes.values(), *self.deletes.values()]
+                entries, _ = with_known_names(every, self.request.base_url)
+                self.deletes = dict(zip(self.deletes, entries[len(self.writes) :], strict=True))
 
     async def write(self, perform: Perform) -> list[tuple[int, Ends | Problem]]:
         """Store the writes, as one unit or one unit each; their results by entry number.

@@ -201,7 +201,7 @@ class _Committer:
         self, transaction: FhirTransaction, prepared_units: Sequence[PreparedUnit], changing: bool
     ) -> tuple[Plan, StoreSnapshot]:
         """Read, lock and plan; read what the plan is found to need, and plan again.  MoreNeeded: more locks."""
-        lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units))
+        lookup: Lookup = await self._run_in_thread(lambda: lookup_for(prepared_units, self._locks))
         result = await transaction.look_up(lookup, subscriptions_change=changing)
         await load_changes(transaction, result.epoch, self._matcher)
         prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))

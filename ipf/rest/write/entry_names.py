@@ -1,7 +1,7 @@
 """References between entries of one transaction, replaced by `Type/id` once the ids are known.
 
 For converted messages the positions of the references are known (`Unit.references`), and they are completed in place.
-For other transactions the resources are searched (`references.rewrite`).
+For other transactions the resources are searched (`links.rewrite`).
 
 Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle.html#references
 """
@@ -9,12 +9,13 @@ Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ipf.fhir.model.reference import relative_form
 from ipf.ports.queries.entries import Entry, Link
+from ipf.rest.write.links import Links
 from ipf.rest.write.second_look import Key
 from ipf.rest.write.unit import EntryResult
 
@@ -65,23 +66,21 @@ def reference_to(outcome: EntryOutcome) -> str:
 class EntryNames:
     """The names of entries and the `Type/id` to replace them.
 
-    `full_urls`: replaced anywhere in a resource.  `relative_references`: replaced in `Reference.reference` only.
+    `links`: what is replaced.  `search_bytes`: JSON without any of them contains no name.
     """
 
-    full_urls: dict[str, str]
-    relative_references: dict[str, str]
-    cached_search_bytes: list[tuple[bytes, ...]]
+    links: Links
+    search_bytes: tuple[bytes, ...]
 
-    def search_bytes(self) -> tuple[bytes, ...]:
-        """Bytes to search for: JSON without any of them contains none of the names."""
-        if not self.cached_search_bytes:
-            self.cached_search_bytes.append(_search_bytes([*self.full_urls, *self.relative_references]))
-        return self.cached_search_bytes[0]
+    def with_searches(self, searches: Mapping[str, str]) -> Links:
+        """The links with conditional references."""
+        return replace(self.links, searches=searches) if searches else self.links
 
 
 def names_of(entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> EntryNames:
     """The names of entries with a `full_url`, and their resources."""
     full_urls: dict[str, str] = {}
+    canonical = set[str]()
     relative_references: dict[str, str] = {}
     for entry, outcome in zip(entries, outcomes, strict=True):
         name = entry.full_url
@@ -91,10 +90,25 @@ def names_of(entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> Entr
         if not reference:
             continue
         full_urls[name] = reference
-        relative = None if name.startswith("urn:") else _RESTFUL.search(name)
-        if relative is not None and relative[0] != reference:
-            relative_references[relative[0]] = reference
-    return EntryNames(full_urls, relative_references, [])
+        if is_canonical(entry):
+            canonical.add(name)
+        for relative in other_names(entry):
+            if relative != reference:
+                relative_references[relative] = reference
+    uris = {name: to for name, to in full_urls.items() if name not in canonical} if canonical else full_urls
+    links = Links({**full_urls, **relative_references}, uris, full_urls)
+    return EntryNames(links, _search_bytes([*links.references]))
+
+
+def is_canonical(entry: Entry) -> bool:
+    """Whether the `fullUrl` of an entry is the canonical URL of its resource."""
+    return entry.resource is not None and entry.full_url is not None and entry.resource.get("url") == entry.full_url
+
+
+def other_names(entry: Entry) -> Sequence[str]:
+    """The relative reference that means an entry, by its `fullUrl`; there is at most one."""
+    found = None if entry.full_url is None or entry.full_url.startswith("urn:") else _RESTFUL.search(entry.full_url)
+    return () if found is None else (found[0],)
 
 
 def names_elsewhere(entries: Sequence[Entry], base_url: str) -> frozenset[str]:

@@ -6,9 +6,10 @@ Source: ports.Lookup and ports.LookupResult.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
@@ -20,6 +21,7 @@ from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.queries.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.entry_names import names_elsewhere
+from ipf.rest.write.named_conditions import NamedCondition, Names, with_known_entries, with_known_names
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references, has_url, make_relative, with_relative_references
 from ipf.rest.write.second_look import AnswerKey, Key
@@ -50,9 +52,10 @@ class PreparedUnit:
     `references`: the query of each conditional reference.  `texts`: the entries as JSON, to search for references;
     empty when no search is needed.  `keys`: of the conditions of the entries; of an auxiliary resource with one number
     that of its result, which later units of the transaction share.  `lookups`: the searches of each entry, by its
-    condition or its identity.  `problem`: a reference or condition is
-    invalid; the unit fails.  `references_are_read`: False when conditional references were not searched for; when the
-    plan then finds one, it raises ReplanNeeded, and `with_references_read` searches for them.
+    condition or its identity.  `problem`: a reference or condition is invalid; the unit fails.
+    `references_are_read`: False when conditional references were not searched for; when the plan then finds one, it
+    raises ReplanNeeded, and `with_references_read` searches for them.
+    `named`: the conditions that name other entries, by number; these have no lookups.
     """
 
     unit: Unit
@@ -62,6 +65,7 @@ class PreparedUnit:
     lookups: tuple[Sequence[EntryLookup], ...] = ()
     problem: Problem | None = None
     references_are_read: bool = True
+    named: Mapping[int, NamedCondition] = field(default_factory=dict)
 
 
 def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
@@ -70,13 +74,20 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
     `lazy`: do not search converted messages for conditional references in advance; few have any.  Conditions are
     limited to the caller's grants, so that the response reveals nothing about other resources.
     """
-    if not unit.caller.is_unlimited and any(entry.condition is not None for entry in unit.entries):
+    named: Mapping[int, NamedCondition] = {}
+    if any(entry.condition is not None for entry in unit.entries):
         try:
-            unit = replace(unit, entries=tuple([_limit_condition(entry, unit.caller) for entry in unit.entries]))
-        except Problem as beyond:
-            return PreparedUnit(unit, {}, (), (), (), beyond)
+            unit, named = _read_conditions(unit)
+        except Problem as refused:
+            return PreparedUnit(unit, {}, (), (), (), refused)
+    prepared = _prepared(unit, named, lazy)
+    prepared.named = named
+    return prepared
+
+
+def _prepared(unit: Unit, named: Collection[int], lazy: bool) -> PreparedUnit:
     tenant, entries = unit.tenant, unit.entries
-    lookups = tuple([_lookups(tenant, entry) for entry in entries])
+    lookups = tuple([() if number in named else _lookups(tenant, entry) for number, entry in enumerate(entries)])
     keys = tuple([_result_key(entry, found) for entry, found in zip(entries, lookups, strict=True)])
     for entry in entries:
         query = entry.condition
@@ -87,27 +98,42 @@ def prepare(unit: Unit, *, lazy: bool = False) -> PreparedUnit:
         if lazy or not may_be_incomplete(dumps([entry.resource for entry in entries])):
             return PreparedUnit(unit, {}, (), keys, lookups, None, not lazy)
     unit, texts = _with_relative_references(unit)
-    entries = unit.entries
     references: dict[str, Query] = {}
-    for entry, text in zip(entries, texts, strict=True):
-        if b"?" not in text:
-            continue
-        for reference in conditional_references(entry.resource):
+    names: Names | None = None
+    for entry, text in zip(unit.entries, texts, strict=True):
+        for reference in conditional_references(entry.resource) if b"?" in text else ():
             if reference not in references:
+                names = names or Names.of(unit.entries)
                 try:
-                    references[reference] = limited(
-                        for_write(parse_criteria(reference, base_url=unit.base_url)), unit.caller
-                    )
-                except Unauthorized as problem:
-                    problem.place = entry.place
-                    return PreparedUnit(unit, {}, texts, keys, lookups, problem)
-                except Problem as problem:
-                    refusal = Problem(problem.category, f"a conditional reference: {problem.text}", entry.place)
-                    return PreparedUnit(unit, {}, texts, keys, lookups, refusal)
-                if parameters_that_need_store(references[reference]):
-                    refusal = _needs_other_resources(references[reference], entry.place)
-                    return PreparedUnit(unit, {}, texts, keys, lookups, refusal)
+                    references[reference] = _reference_query(reference, entry, unit, names)
+                except Problem as refused:
+                    return PreparedUnit(unit, {}, texts, keys, lookups, refused)
     return PreparedUnit(unit, references, texts, keys, lookups)
+
+
+def _reference_query(reference: str, entry: Entry, unit: Unit, names: Names) -> Query:
+    """The search of a conditional reference.  Problem, with the place of its entry, for a refused one."""
+    try:
+        query = for_write(parse_criteria(reference, base_url=unit.base_url))
+        query = limited(with_known_entries(query, entry, unit.entries, names, unit.base_url), unit.caller)
+    except Unauthorized as problem:
+        problem.place = entry.place
+        raise
+    except Problem as problem:
+        raise Problem(problem.category, f"a conditional reference: {problem.text}", entry.place) from problem
+    if parameters_that_need_store(query):
+        raise _needs_other_resources(query, entry.place)
+    return query
+
+
+def _read_conditions(unit: Unit) -> tuple[Unit, Mapping[int, NamedCondition]]:
+    """The unit with its conditions limited, and the conditions that name entries.  Problem for a refused one."""
+    entries, named = unit.entries, dict[int, NamedCondition]()
+    if any(entry.full_url is not None for entry in entries):
+        entries, named = with_known_names(entries, unit.base_url)
+    if not unit.caller.is_unlimited:
+        entries = tuple([_limit_condition(entry, unit.caller) for entry in entries])
+    return (unit if entries is unit.entries else replace(unit, entries=entries)), named
 
 
 def _lookups(tenant: str, entry: Entry) -> Sequence[EntryLookup]:
@@ -181,7 +207,8 @@ def _with_relative_references(unit: Unit) -> tuple[Unit, tuple[bytes, ...]]:
     Those of a converted message are changed in place: others of its references are completed there.
     """
     if unit.references is not None:
-        make_relative([entry.resource for entry in unit.entries], unit.base_url)
+        for one in unit.entries:
+            make_relative(one.resource or {}, unit.base_url)
     elsewhere = names_elsewhere(unit.entries, unit.base_url)
     entries, texts = list[Entry](), list[bytes]()
     for entry in unit.entries:
@@ -213,10 +240,15 @@ def _needs_other_resources(query: Query, place: str | None) -> Problem:
     return Problem(Category.NOT_SUPPORTED, text, place)
 
 
-def lookup_for(prepared_units: Sequence[PreparedUnit]) -> Lookup:
-    """The lookup of all ids, conditions and receipts of the units, without duplicates."""
+def lookup_for(
+    prepared_units: Sequence[PreparedUnit], wanted: Mapping[ConditionKey, tuple[str, Query]] = MappingProxyType({})
+) -> Lookup:
+    """The lookup of all ids, conditions and receipts of the units, without duplicates.
+
+    `wanted`: conditions that an earlier plan was found to need.
+    """
     ids: dict[Key, None] = {}
-    conditions: dict[ConditionKey, tuple[str, Query]] = {}
+    conditions: dict[ConditionKey, tuple[str, Query]] = dict(wanted)
     receipts: dict[tuple[str, str], None] = {}
     for prepared in prepared_units:
         if prepared.problem is not None:

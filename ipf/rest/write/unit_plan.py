@@ -9,7 +9,7 @@ Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn, cast
 
@@ -17,19 +17,20 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
 from ipf.fhir.model.redaction import restore_redacted
-from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
 from ipf.ports.queries.index import EMPTY
-from ipf.ports.queries.search import Query
 from ipf.rest.identity.retained import may_lack, retained, with_subject
 from ipf.rest.write.access_check import access_check_of
+from ipf.rest.write.condition_plan import ConditionPlan
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, condition_key, may_be_incomplete
-from ipf.rest.write.references import conditional_references, rewrite, with_relative_references
+from ipf.rest.write.pending import Pending, interaction, result_of
+from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
+from ipf.rest.write.reference_plan import ReferencePlan
+from ipf.rest.write.references import with_relative_references
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
@@ -43,17 +44,6 @@ _CREATED, _UPDATED, _UNCHANGED = Outcome.CREATED, Outcome.UPDATED, Outcome.UNCHA
 _FOUND, _DELETED = Outcome.FOUND, Outcome.DELETED
 
 
-@dataclass(slots=True)
-class Pending:
-    """A resource to be written unless it is unchanged; `state`: its current state."""
-
-    entry: Entry
-    text: bytes
-    key: Key
-    state: State | None
-    result: EntryResult | None = None
-
-
 class UnitPlan:
     """The plan of one unit."""
 
@@ -65,10 +55,13 @@ class UnitPlan:
         self.rids = rids
         self._access_check = access_check_of(prepared.unit.caller)
         self.changes: list[Change] = []
+        self._entries = list(prepared.unit.entries)
+        self._found: list[EntryResult | Pending | None] = []
         self._pending: dict[Key, Pending] = {}
         self._by_condition: dict[ConditionKey, Pending] = {}
         self._deleted: set[Key] = set()
-        self._resolved: dict[str, str] = {}  # conditional references, resolved once per unit
+        self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._by_condition)
+        self._conditions = ConditionPlan(prepared, snapshot)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
@@ -78,14 +71,15 @@ class UnitPlan:
         entries, links = self.unit.entries, self.unit.references
         if links:
             restore_names(links, entries)
-        outcomes = self._identify_all(entries)
+        with self._conditions.complete():
+            outcomes = self._identify_all(entries)
         if links:
             complete_references(links, outcomes)
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
-        both = zip(entries, outcomes, strict=True)
-        results = tuple([end if isinstance(end, EntryResult) else _result(entry, end) for entry, end in both])
+        both = zip(self._entries, outcomes, strict=True)
+        results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
         return UnitResult(results, warnings=tuple(self._identities.warnings) if self._identities is not None else ())
 
     # -- the resource of each entry
@@ -99,7 +93,7 @@ class UnitPlan:
         ranks = [_RANK[entry.method] for entry in entries]
         may_use_found_results = self._access_check is None and 0 not in ranks
         found_results: dict[ConditionKey, EntryResult] = self.snapshot.found_results if may_use_found_results else {}
-        found: list[EntryResult | Pending | None] = [None] * len(entries)
+        found = self._found = [None] * len(entries)
         if self._identities is not None and 0 not in ranks:
             for number in self._identities.order(entries):
                 end = found[number] = self._identify(number)
@@ -116,6 +110,8 @@ class UnitPlan:
     def _identify(self, number: int) -> EntryResult | Pending:
         entry, condition, texts = self.unit.entries[number], self.prepared.keys[number], self.prepared.texts
         text = texts[number] if texts else b""
+        if number in self._conditions:
+            entry, condition = self._named(number)
         if entry.identity is not None:
             return self._by_identity(number, entry, text, condition)
         if entry.method is _CREATE:
@@ -125,6 +121,15 @@ class UnitPlan:
         if entry.patch is not None:
             return self._patch(entry, entry.patch, condition)
         return self._update(entry, text, condition)
+
+    def _named(self, number: int) -> tuple[Entry, ConditionKey]:
+        """An entry and the key of its condition, which names other entries; these are identified first."""
+        with self._conditions.targets(number) as targets:
+            for target in targets:
+                if self._found[target] is None:
+                    self._found[target] = self._identify(target)
+        self._entries[number], key = self._conditions.resolved(number, self._found)
+        return self._entries[number], key
 
     def _by_identity(
         self, number: int, entry: Entry, text: bytes, result_key: ConditionKey | None
@@ -290,7 +295,7 @@ class UnitPlan:
     def _write_if_changed(self, pending: Pending, names: EntryNames | None) -> None:
         """Complete the references of a resource, and write it when it has changed."""
         entry, state, key = pending.entry, pending.state, pending.key
-        resource = self._with_references(pending, names)
+        resource = self._references.complete(pending, names)
         if self._identities is not None and state is not None and may_lack(resource, entry.identity):
             resource = self._retained(resource, state, entry)
         if key[1] == "Subscription":
@@ -352,7 +357,7 @@ class UnitPlan:
         version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
         if self._access_check is not None and stamped is not None:
             self._access_check.check_write(entry.method, version, stamped, after)
-        how = _interaction(state, stamped)
+        how = interaction(state, stamped)
         self.changes.append(Change(tenant, version, stamped, before, after, self.unit.correlation_id, how, previous))
         self.snapshot.write(key, State(version, stamped, after))
         return version
@@ -362,59 +367,3 @@ class UnitPlan:
         if rid is None:
             raise MoreNeeded(SecondLook(rids=len(self.unit.entries)))  # what matched was not what is meant
         return rid
-
-    def _with_references(self, pending: Pending, names: EntryNames | None) -> Json:
-        """The resource with its references completed; `names` None: they have been completed in place."""
-        resource = pending.entry.resource or {}
-        if names is None:
-            return resource
-        text = pending.text
-        searches: dict[str, str] = {}
-        if self.prepared.references and b"?" in text:
-            for reference in conditional_references(resource):
-                if reference not in self._resolved:
-                    self._resolved[reference] = self._resolve(reference, pending.entry)
-                searches[reference] = self._resolved[reference]
-        if not searches and (
-            self.unit.references is not None or not any(mark in text for mark in names.search_bytes())
-        ):
-            return resource
-        return rewrite(resource, names.full_urls, {**names.relative_references, **searches})
-
-    def _resolve(self, reference: str, entry: Entry) -> str:
-        """`Type/id` of the one resource, stored or of this unit, that a conditional reference matches."""
-        query = self.prepared.references[reference]
-        condition = condition_key(self.unit.tenant, query)
-        earlier = self._by_condition.get(condition)
-        if earlier is not None:
-            return f"{earlier.key[1]}/{earlier.key[2]}"
-        stored = self.snapshot.matching(condition, query)
-        found = [key for key in stored if key not in self._pending]
-        found += [key for key, pending in self._pending.items() if self._will_match(pending, query)]
-        if len(found) == 1:
-            return f"{found[0][1]}/{found[0][2]}"
-        reason = "matches nothing" if not found else "matches more than one resource"
-        category = Category.PRECONDITION if not found else Category.AMBIGUOUS
-        raise Problem(category, f"a conditional reference to {query.resource_type} {reason}", entry.place)
-
-    def _will_match(self, pending: Pending, query: Query) -> bool:
-        resource, key = pending.entry.resource, pending.key
-        if key[1] != query.resource_type or resource is None:
-            return False
-        stamped = stamp(resource, key[2], 1, self.now)
-        return matches(query, extract(stamped), id=key[2], last_updated=self.now, resource=stamped)
-
-
-def _result(entry: Entry, end: Pending) -> EntryResult:
-    if end.result is None:
-        raise RuntimeError("a pending resource was not settled")
-    if end.entry is entry or entry.method is _PATCH:  # a patched entry is a copy
-        return end.result
-    outcome = _FOUND if entry.method is _CREATE else _UNCHANGED
-    return EntryResult(200, outcome, end.result.version)
-
-
-def _interaction(state: State | None, resource: Json | None) -> str:
-    if resource is None:
-        return "delete"
-    return "update" if state is not None and state.exists else "create"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import combinations
 from typing import Any
 
 from twisted.trial import unittest
@@ -158,14 +159,39 @@ class SpecificationTest(unittest.TestCase):
                 "24 'm'.toQuantity('kg')": [],
                 "45.toQuantity('m')": ["45 'm'"],
                 "'1 \\'a\\''.toQuantity() = 1 year": [],
-                "1 minute - 30 's'": ["0.5 minutes"],
-                "1 week + 14 days": ["3 weeks"],
+                "1 minute - 30 's'": ["30 's'"],
+                "1 week + 14 days": ["21 days"],
+                "1 year + 6 months": ["18 months"],
+                "6 months + 1 year": ["18 months"],
+                "(1 year | 6 months).sum()": ["18 months"],
+                "1 hour - 1 'd'": ["-23 hours"],
+                "1 'm' + 1 'cm'": ["101 'cm'"],
+                "1 'cm' + 1 'm'": ["101 'cm'"],
+                "1 'g' - 5 'mg'": ["995 'mg'"],
+                "1 'm' + 1 'cm2'": [],
+                "1 'min' + 1 minute": ["2 'min'"],
+                "1 minute + 1 'min'": ["2 minutes"],
                 "1 year + 1 'a'": [],
                 "1 year * 2": ["2 years"],
                 "1 year / 1 month": ["12 '1'"],
                 "1 year * 1 'mg'": [],
             }
         )
+
+    def test_a_sum_has_the_finer_unit(self) -> None:
+        """In either order, and the sum is equal to both."""
+        for coarser, finer in combinations(
+            ("1 year", "1 month", "1 week", "1 day", "1 hour", "1 minute", "1 second", "1 millisecond"), 2
+        ):
+            self.table(
+                {
+                    f"({coarser} + {finer}) - {coarser} = {finer}": [True],
+                    f"{coarser} + {finer} = {finer} + {coarser}": [True],
+                }
+            )
+        for one, other in combinations(("1 'km'", "1 'm'", "1 '[ft_i]'", "1 'cm'", "1 'mm'"), 2):
+            unit = other.removeprefix("1 ")
+            self.table({f"({one} + {other}).unit = {unit}": [True], f"({other} - {one}).unit = {unit}": [True]})
 
     def test_durations_of_data(self) -> None:
         """A UCUM code of data is a calendar duration; a text that is no UCUM unit is not."""

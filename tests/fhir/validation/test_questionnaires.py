@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from decimal import Decimal
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -277,6 +279,45 @@ class ValueTests(TestCase):
         weight = question("q", "quantity", ext={"questionnaire-unitOption": ("Coding", unit)})
         self.assertEqual(self.errors(weight, {"valueQuantity": {**unit, "value": 1, "unit": "kg"}}), [])
         self.assertIn("'kg'?", self.errors(weight, {"valueQuantity": {**unit, "code": "kgs", "value": 1}})[-1])
+
+    def test_unit_value_sets(self) -> None:
+        """The unit of a quantity is a code of the value set."""
+        codes = "http://hl7.org/fhir/ValueSet/age-units"
+        age = question("q", "quantity", ext={"questionnaire-unitValueSet": ("Canonical", codes)})
+        for code, is_valid in (("a", True), ("mo", True), ("kg", False)):
+            value = {"value": 1, "unit": code, "system": "http://unitsofmeasure.org", "code": code}
+            found = self.errors(age, {"valueQuantity": value})
+            self.assertEqual(not found, is_valid, (code, found))
+        self.assertIn("needs a code", self.errors(age, {"valueQuantity": {"value": 1, "unit": "years"}})[0])
+
+    def test_limits_of_quantities_in_other_units(self) -> None:
+        limit = {"value": 2, "system": "http://unitsofmeasure.org", "code": "kg"}
+        weight = question("q", "quantity", ext={"maxValue": ("Quantity", limit)})
+        for value, code, is_valid in ((2, "kg", True), (2000, "g", True), (2001, "g", False), (3, "m", True)):
+            given = {"value": value, "unit": code, "system": "http://unitsofmeasure.org", "code": code}
+            self.assertEqual(not self.errors(weight, {"valueQuantity": given}), is_valid, (value, code))
+
+    def test_sizes_of_attachments(self) -> None:
+        """The data count, whatever `size` says."""
+        upload = question("a", "attachment", ext={"maxSize": ("Decimal", Decimal("0.001"))})  # 1,048 bytes
+        for length, is_valid in ((1048, True), (1049, False), (4000, False)):
+            data = b64encode(b"x" * length).decode()
+            for attachment in ({"data": data}, {"size": length, "url": "http://x.test/a"}):
+                found = [
+                    one for one in self.errors(upload, {"valueAttachment": attachment}) if "at most 0.001 MB" in one
+                ]
+                self.assertEqual(not found, is_valid, (length, attachment))
+
+    def test_exclusive_options(self) -> None:
+        """`None of these` is the only answer."""
+        alone = {"url": EXTENSION + "questionnaire-optionExclusive", "valueBoolean": True}
+        options = [*COLOURS, {"valueCoding": {"system": "http://x.test/cs", "code": "none"}, "extension": [alone]}]
+        colours = question("c", "choice", repeats=True, answerOption=options)
+        a, blue, none = ({"valueCoding": {"system": "http://x.test/cs", "code": one}} for one in ("a", "blue", "none"))
+        for values, is_valid in (((a, blue), True), ((none,), True), ((a, none), False), ((none, a, blue), False)):
+            found = self.errors(colours, *values)
+            self.assertEqual(not found, is_valid, found)
+            self.assertTrue(all("excludes the other answers" in one for one in found), found)
 
     def test_read_only(self) -> None:
         fixed = question("s", "string", readOnly=True, initial=[TEXT])

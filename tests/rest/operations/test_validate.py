@@ -55,6 +55,49 @@ class ValidateInMemory(OnMemory):
         counts = await self.world.store.counts()
         self.assertEqual(sum(counts.values()), 0)
 
+    async def test_invariants_whose_paths_begin_with_the_name_of_the_type(self) -> None:
+        """Of R4 (app-4), and of a stored profile."""
+        validated(self.world)
+        actor = {"status": "accepted", "actor": {"reference": "Patient/1"}}
+        reason = {"cancelationReason": {"text": "x"}, "participant": [actor]}
+        for status, expected in (("proposed", ["Appointment"]), ("cancelled", [])):
+            appointment = {"resourceType": "Appointment", "status": status, **reason}
+            self.assertEqual(errors(await self.world.send("POST", "Appointment/$validate", appointment)), expected)
+        expression = "Patient.deceased.exists() implies (Patient.active.exists() and Patient.active = false)"
+        rule = {"key": "x-1", "severity": "error", "human": "x", "expression": expression}
+        differential = {"element": [{"id": "Patient", "path": "Patient", "constraint": [rule]}]}
+        await self.world.send("POST", "StructureDefinition", {**PROFILE, "differential": differential})
+        for members, expected in (
+            ({"deceasedBoolean": True}, ["Patient"]),
+            ({"_deceasedDateTime": {"id": "x"}, "deceasedDateTime": "2024", "active": True}, ["Patient"]),
+            ({"deceasedBoolean": True, "active": False}, []),
+            ({"active": True}, []),
+        ):
+            resource = {"resourceType": "Patient", **members}
+            answer = await self.world.send("POST", f"Patient/$validate?profile={PROFILE['url']}", resource)
+            self.assertEqual(errors(answer), expected, members)
+
+    async def test_one_of_several_types_and_profiles_has_to_fit(self) -> None:
+        """A stored profile on Bundle whose entries are Patients with a date of birth, or Organizations."""
+        validated(self.world)
+        types = [{"code": "Patient", "profile": [PROFILE["url"]]}, {"code": "Organization"}]
+        element = {"id": "Bundle.entry.resource", "path": "Bundle.entry.resource", "type": types}
+        made = {**PROFILE, "url": "http://x.test/StructureDefinition/b", "type": "Bundle"}
+        made["baseDefinition"] = "http://hl7.org/fhir/StructureDefinition/Bundle"
+        made["differential"] = {"element": [element]}
+        for one in (PROFILE, made):
+            await self.world.send("POST", "StructureDefinition", one)
+        for resource, expected in (
+            ({"resourceType": "Patient", "birthDate": "1990"}, []),
+            ({"resourceType": "Organization", "name": "x"}, []),
+            ({"resourceType": "Patient"}, ["Bundle.entry[0].resource"]),
+            ({"resourceType": "Basic", "code": {"text": "x"}}, ["Bundle.entry[0].resource"]),
+        ):
+            entry = {"fullUrl": "urn:uuid:0190f7a4-2b6e-7cc0-8a11-2f6d3c1b9e55", "resource": resource}
+            bundle = {"resourceType": "Bundle", "type": "collection", "entry": [entry]}
+            answer = await self.world.send("POST", f"Bundle/$validate?profile={made['url']}", bundle)
+            self.assertEqual(errors(answer), expected, resource)
+
     async def test_with_a_profile(self) -> None:
         validated(self.world)
         profile = US_CORE + "us-core-patient"

@@ -101,15 +101,26 @@ def to_unit(quantity: Quantity, written: str) -> Quantity | None:
 
 
 def arithmetic(operator: str, left: Quantity, right: Quantity) -> Quantity | None:
-    """`+ - * /`; None when the units do not allow it.  A sum has the unit of its left operand."""
+    """`+ - * /`; None when the units do not allow it.  A sum or difference has the finer unit of the two.
+
+    Source: http://hl7.org/fhirpath/N1/#addition ("the most granular unit of either input").
+    """
     if operator in "*/":
         return _product(operator, left, right)
     if operator not in "+-":
         raise FhirPathError(f"'{operator}' cannot be applied to quantities")
-    other = convert(right, left.unit, left.calendar)
-    if other is None:
+    unit, calendar = _finer(left, right)
+    a, b = convert(left, unit, calendar), convert(right, unit, calendar)
+    if a is None or b is None:
         return None
-    return Quantity(left.value + other if operator == "+" else left.value - other, left.unit, left.calendar)
+    return Quantity(a + b if operator == "+" else a - b, unit, calendar)
+
+
+def _finer(left: Quantity, right: Quantity) -> tuple[str, bool]:
+    """The unit of the two of which one is less, and whether it is of the calendar; that of the left one if equal."""
+    sizes = common(_one(left), _one(right))
+    finer = right if sizes is not None and sizes[1] < sizes[0] else left
+    return finer.unit, finer.calendar
 
 
 def _product(operator: str, left: Quantity, right: Quantity) -> Quantity | None:

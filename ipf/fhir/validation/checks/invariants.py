@@ -118,13 +118,16 @@ def _first_names(node: ast.Node, found: set[str]) -> bool:
             return name not in _OUTER_VARIABLES
         case ast.Member(None, name):
             found.add(name)
+            return not _is_type(name)  # a type alone is the whole object
+        case ast.Member(ast.Member(None, kind), name) if _is_type(kind):
+            found.add(name)  # `Patient.x` begins with the object's own type
             return True
         case ast.Member(focus, _) if focus is not None:
             return _first_names(focus, found)
         case ast.Function(focus, name, args):
             if focus is None and (name in _ANYTHING or name in _PER_ITEM):
                 return False
-            inner = () if name in _PER_ITEM else args
+            inner = () if name in _PER_ITEM and _is_empty_without_names(focus) else args
             return (focus is None or _first_names(focus, found)) and all(_first_names(each, found) for each in inner)
         case ast.Index(focus, _):
             return _first_names(focus, found)
@@ -133,6 +136,22 @@ def _first_names(node: ast.Node, found: set[str]) -> bool:
         case ast.Binary(_, left, right):
             return _first_names(left, found) and _first_names(right, found)
     return False
+
+
+def _is_empty_without_names(node: ast.Node | None) -> bool:
+    """Whether the node has no item where the names that it begins with are absent."""
+    match node:
+        case ast.Member() | ast.This():
+            return True
+        case ast.Function(focus, name, _):
+            return name in _PER_ITEM and _is_empty_without_names(focus)
+        case ast.Index(focus, _):
+            return _is_empty_without_names(focus)
+    return False
+
+
+def _is_type(name: str) -> bool:
+    return name[:1].isupper() and definitions().is_type(name)
 
 
 # ------------------------------------------------------------------------------------------------ checked in Python

@@ -1,6 +1,7 @@
-"""Checks of fixed[x], pattern[x], maxLength, minValue[x] and maxValue[x].
+"""Checks of fixed[x], pattern[x], maxLength, minLength (an extension), minValue[x] and maxValue[x].
 
-Source: https://hl7.org/fhir/R4/elementdefinition-definitions.html#ElementDefinition.pattern_x_
+Sources: https://hl7.org/fhir/R4/elementdefinition-definitions.html#ElementDefinition.pattern_x_,
+http://hl7.org/fhir/StructureDefinition/minLength
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from ipf.fhir import ucum
 from ipf.fhir.model.dates import date_range
 from ipf.fhir.validation.findings import Check, Run
 from ipf.fhir.validation.tree import Node
+
+_MIN_LENGTH = "http://hl7.org/fhir/StructureDefinition/minLength"
 
 
 def matches_fixed(value: Any, fixed: Any) -> bool:
@@ -72,6 +76,9 @@ def value_checks(node: Node) -> list[Check]:
     longest = node.element.get("maxLength")
     if longest is not None:
         checks.append(_length(int(longest)))
+    for one in node.element.get("extension", ()):
+        if one.get("url") == _MIN_LENGTH and isinstance(one.get("valueInteger"), int):
+            checks.append(_least_length(one["valueInteger"]))
     for start, sign in (("minValue", -1), ("maxValue", 1)):
         limit = node.value(start)
         if limit is not None:
@@ -113,6 +120,14 @@ def _length(longest: int) -> Check:
     return check
 
 
+def _least_length(shortest: int) -> Check:
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
+        if type(value) is str and len(value) < shortest:
+            run.error("value", f"the text has less than {shortest} characters", location)
+
+    return check
+
+
 def _limit(limit: Any, sign: int) -> Check:
     words = "at most" if sign > 0 else "at least"
 
@@ -126,13 +141,24 @@ def _limit(limit: Any, sign: int) -> Check:
 def _compare(value: Any, limit: Any) -> int:
     """-1, 0 or 1; 0 also for values that cannot be compared."""
     if isinstance(value, dict) and isinstance(limit, dict):
-        return _compare(value.get("value"), limit.get("value")) if value.get("code") == limit.get("code") else 0
+        return _compare(_in_unit_of(limit, value), limit.get("value"))
     if isinstance(value, str) and isinstance(limit, str):
         return _compare_texts(value, limit)
     if isinstance(value, (int, float, Decimal)) and isinstance(limit, (int, float, Decimal)):
         a, b = Decimal(str(value)), Decimal(str(limit))
         return (a > b) - (a < b)
     return 0
+
+
+def _in_unit_of(limit: dict[str, Any], quantity: dict[str, Any]) -> Any:
+    """The number of a quantity in the unit of the limit; None if there is no conversion."""
+    number, code, wanted = quantity.get("value"), quantity.get("code"), limit.get("code")
+    if code == wanted:
+        return number
+    is_ucum = quantity.get("system") == ucum.SYSTEM == limit.get("system")
+    if not is_ucum or type(code) is not str or type(wanted) is not str or type(number) not in (int, float, Decimal):
+        return None
+    return ucum.convert(Decimal(str(number)), code, wanted)
 
 
 def _compare_texts(value: str, limit: str) -> int:

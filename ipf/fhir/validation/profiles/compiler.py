@@ -28,7 +28,7 @@ from ipf.fhir.validation.checks.values import value_checks
 from ipf.fhir.validation.findings import Check, Json, Run
 from ipf.fhir.validation.interfaces import ResourceValidator
 from ipf.fhir.validation.profiles.discriminators import slices_by_name
-from ipf.fhir.validation.profiles.members import add_member
+from ipf.fhir.validation.profiles.members import add_member, merged_types
 from ipf.fhir.validation.profiles.objects import ObjectSchema, object_check
 from ipf.fhir.validation.profiles.slicing import Matches
 from ipf.fhir.validation.tree import Node, build, type_name
@@ -173,8 +173,8 @@ class Tree:
         if node.children:
             schema = self.schema(node, kind, self.hosts(node, kind))
             schema.checks += checks
-            return _all_checks(object_check(schema), [self.lazily(one) for one in profiles])
-        base = self.any_profile(profiles) if profiles else self.typed(node, kind)
+            return _all_checks(object_check(schema), [self.any_profile(profiles, kind)] if profiles else ())
+        base = self.any_profile(profiles, kind) if profiles else self.typed(node, kind)
         return _all_checks(base, [*checks, *self.invariants(node, kind, inherited=True)])
 
     def typed(self, node: Node, kind: str) -> Check:
@@ -189,24 +189,47 @@ class Tree:
         """The check of another type or profile."""
         return self.compiler.lazily(url)
 
-    def any_profile(self, profiles: Sequence[str]) -> Check:
-        """The check that a value conforms to at least one of the profiles."""
+    def any_profile(self, profiles: Sequence[str], kind: str) -> Check:
+        """The check that a value of a type conforms to at least one of the profiles."""
         if len(profiles) == 1:
             return self.lazily(profiles[0])
-        first, conforms = self.lazily(profiles[0]), self.compiler.validator.conforms
+        base = self.lazily(canonical(kind))
 
         def check(value: Any, extra: Any, location: str, run: Run) -> None:
-            if type(value) is not dict or all(conforms(value, one, run) is False for one in profiles):
-                first(value, extra, location, run)
+            chosen = self.fitting(value, profiles, run) if type(value) is dict else None
+            (base if chosen is None else self.lazily(chosen))(value, extra, location, run)
 
         return check
 
+    def fitting(self, value: Json, profiles: Sequence[str], run: Run) -> str | None:
+        """The first of the profiles that a value conforms to, else one that is unknown, else the first of its type."""
+        conforms, kind = self.compiler.validator.conforms, value.get("resourceType")
+        possible = [one for one in profiles if type(kind) is not str or self._may_be(kind, one)]
+        results = {one: conforms(value, one, run) for one in possible}
+        for wanted in (True, None, False):
+            for one, result in results.items():
+                if result is wanted:
+                    return one
+        return None
+
+    def _may_be(self, kind: str, profile: str) -> bool:
+        """Whether a resource of this type may conform to a profile; of an unknown profile it may."""
+        of_type = self.compiler.base_type(profile)
+        return of_type is None or definitions().is_a(kind, of_type)
+
     def resource(self, profiles: Sequence[str], checks: Sequence[Check]) -> Check:
-        """The check of a nested resource against its type and the profiles."""
+        """The check of a nested resource against its type and the profiles, of which one has to fit."""
         validate_nested = self.compiler.validator.validate_nested
 
         def check(value: Any, extra: Any, location: str, run: Run) -> None:
-            validate_nested(value, location, run, profiles)
+            chosen = profiles
+            if len(profiles) > 1 and type(value) is dict:
+                found = self.fitting(value, profiles, run)
+                chosen = () if found is None else (found,)
+                if found is None:
+                    kinds = sorted({str(self.compiler.base_type(one)) for one in profiles})
+                    run.error("structure", f"a resource of type {' or '.join(kinds)} is expected", location)
+            validate_nested(value, location, run, chosen)
             for one in checks:
                 one(value, extra, location, run)
 
@@ -221,7 +244,7 @@ class Tree:
             compiled = found.get(target)
             if compiled is None:
                 other = self.nodes[target]
-                compiled = found[target] = self.value(other, (other.types or [{"code": "BackboneElement"}])[0])
+                compiled = found[target] = self.value(other, merged_types(other)[0])
             compiled(value, extra, location, run)
 
         return check

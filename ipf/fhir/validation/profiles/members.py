@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.validation.checks.primitives import PRIMITIVES
 from ipf.fhir.validation.findings import Check, Json
 from ipf.fhir.validation.interfaces import SnapshotTree
@@ -23,7 +24,7 @@ def add_member(tree: SnapshotTree, schema: ObjectSchema, node: Node, hosts: froz
     by_value = bool(node.slices) and not by_type
     many = _is_list(node)
     names: list[str] = []
-    for declared in node.types or [{"code": "BackboneElement"}]:
+    for declared in merged_types(node):
         kind = type_name(declared, node)
         name = stem + kind[0].upper() + kind[1:] if choice else stem
         slice_node = by_type.get(kind)
@@ -37,6 +38,36 @@ def add_member(tree: SnapshotTree, schema: ObjectSchema, node: Node, hosts: froz
     _add_limits(schema, node, tuple(names), many or choice)
     if by_value:
         schema.sliced.append((tuple(names), _slicer(tree, node, hosts, f"{schema.title}.{stem}")))
+
+
+def merged_types(node: Node) -> list[Json]:
+    """The types of a node, one for each JSON name: a value has to fit one of the declarations of its name.
+
+    A code that is declared several times becomes one with all profiles and targets; none means any.  Several resource
+    types of one element become Resource with the profiles of all, a type alone being its own profile.
+    """
+    by_code: dict[str, list[Json]] = {}
+    for declared in node.types or [{"code": "BackboneElement"}]:
+        by_code.setdefault(declared["code"], []).append(declared)
+    if len(by_code) > 1 and not node.name.endswith("[x]"):
+        every = [_with_own_profile(one) for many in by_code.values() for one in many]
+        return [_merged([{**one, "code": "Resource"} for one in every])]
+    return [_merged(many) for many in by_code.values()]
+
+
+def _with_own_profile(declared: Json) -> Json:
+    if declared.get("profile") or declared["code"] in ("Resource", "DomainResource"):
+        return declared
+    return {**declared, "profile": [canonical(declared["code"])]}
+
+
+def _merged(many: list[Json]) -> Json:
+    found = dict(many[0])
+    for name in ("profile", "targetProfile"):
+        lists = [one.get(name) or [] for one in many]
+        if len(many) > 1 and name in found:
+            found[name] = list(dict.fromkeys(each for one in lists for each in one)) if all(lists) else []
+    return found
 
 
 def _add_limits(schema: ObjectSchema, node: Node, names: tuple[str, ...], several: bool) -> None:
@@ -63,7 +94,7 @@ def _check(tree: SnapshotTree, node: Node, declared: Json, hosts: frozenset[str]
     plain = not (node.slices or node.children or declared.get("profile"))
     if plain and declared["code"] == "Extension":
         return tree.compiler.extension(node.name == "modifierExtension", hosts)
-    own = next((one for one in node.types if one["code"] == declared["code"]), declared)
+    own = next((one for one in merged_types(node) if one["code"] == declared["code"]), declared)
     return tree.value(node, own)
 
 
@@ -81,12 +112,12 @@ def _slices_by_type(node: Node) -> dict[str, Node]:
 
 def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], element_path: str) -> Slicer:
     slicing = node.element.get("slicing", {})
-    declared = (node.types or [{"code": "BackboneElement"}])[0]
+    declared = merged_types(node)[0]
     unsliced = Node(node.element, node.name, node.children)
     other = _check(tree, unsliced, declared, hosts)
     slices = []
     for one in node.slices:
-        own = (one.types or [declared])[0]
+        own = merged_types(one)[0] if one.types else declared
         matches = discriminate(tree, one, slicing.get("discriminator", ()))
         slices.append(Slice(one.element["sliceName"], one.least, one.most, matches, _check(tree, one, own, hosts)))
     return slicer(slices, other, slicing.get("rules", "open"), slicing.get("ordered", False), element_path)

@@ -2,7 +2,7 @@
 
 Sources: https://hl7.org/fhir/R4/questionnaire-definitions.html#Questionnaire.item.answerOption;
 http://hl7.org/fhir/StructureDefinition/minLength, regex, minValue, maxValue, maxDecimalPlaces, maxSize, mimeType and
-questionnaire-unitOption, questionnaire-referenceResource
+questionnaire-unitOption, questionnaire-unitValueSet, questionnaire-referenceResource
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def check_answer(
         _check_text(question, value, place, run)
     elif isinstance(value, dict):
         _check_object(question, kind, value, place, run)
+        if kind == "Quantity" and isinstance(value_set := question.one("unitValueSet"), str):
+            _check_member(form, question, value_set, value, place, terminology, run)
 
 
 def _check_choice(
@@ -131,6 +133,15 @@ def _check_text(question: Question, value: str, place: str, run: Run) -> None:
             run.note("not-supported", f"not checked: {error}", place)
 
 
+def _size(attachment: Json) -> int | None:
+    """The bytes of an attachment: those of its data, else what it says; None if it does not say it."""
+    data, size = attachment.get("data"), attachment.get("size")
+    if isinstance(data, str):
+        digits = len(data) - sum(map(data.count, " \t\r\n="))
+        return digits * 3 // 4
+    return size if isinstance(size, int) else None
+
+
 def _check_object(question: Question, kind: str, value: Json, place: str, run: Run) -> None:
     if kind == "Reference":
         kinds = question.extensions.get("referenceResource", [])
@@ -146,6 +157,6 @@ def _check_object(question: Question, kind: str, value: Json, place: str, run: R
         kinds, content = question.extensions.get("mimeType", []), value.get("contentType")
         if kinds and content not in kinds:
             run.error("value", f"'{question.link_id}' takes an attachment of {' or '.join(map(str, kinds))}", place)
-        size, most = value.get("size"), question.one("maxSize")
-        if isinstance(size, int) and isinstance(most, (int, Decimal)) and size > most * 1024 * 1024:
+        size, most = _size(value), question.one("maxSize")
+        if size is not None and isinstance(most, (int, Decimal)) and size > most * 1024 * 1024:
             run.error("too-long", f"an attachment of '{question.link_id}' has at most {most} MB", place)

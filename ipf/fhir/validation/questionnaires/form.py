@@ -37,7 +37,7 @@ VALUE_TYPES: dict[str, tuple[str, ...]] = {
 @dataclass(slots=True)
 class Question:
     """One item of a Questionnaire.  `extensions`: the values of its extensions of R4, by the last part of their url.
-    `place` counts it among its siblings; `children` are in order."""
+    `place` counts it among its siblings; `children` are in order.  `exclusive`: keys of options that stand alone."""
 
     link_id: str
     type: str
@@ -47,6 +47,7 @@ class Question:
     extensions: dict[str, list[Any]] = field(default_factory=dict)
     options: list[tuple[str, Any]] = field(default_factory=list)
     option_keys: frozenset[Hashable] = frozenset()
+    exclusive: frozenset[Hashable] = frozenset()
     value_types: tuple[str, ...] = ()
     uncertain: bool = False
 
@@ -125,9 +126,18 @@ def _children(holder: Json, by_id: dict[str, Question], depth: int) -> dict[str,
         ]
         question.value_types = _value_types(question)
         question.option_keys = frozenset(option_key(*one) for one in question.options)
+        question.exclusive = frozenset(option_key(*one) for one in _exclusive(item))
         question.uncertain = any(one.get("url") == _ENABLE_EXPRESSION for one in items_of(item, "extension"))
         question.children = _children(item, by_id, depth + 1)
     return found
+
+
+def _exclusive(item: Json) -> Iterator[tuple[str, Any]]:
+    for option in items_of(item, "answerOption"):
+        found = value_of(option)
+        flags = dict(_extensions(option)).get("optionExclusive", [])
+        if found is not None and True in flags:
+            yield found
 
 
 def _extensions(item: Json) -> Iterator[tuple[str, list[Any]]]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation.checks.values import equal_primitives, matches_pattern
+from ipf.fhir.validation.checks.values import equal_primitives, matches_pattern, shorten
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.proposals import nearest
 from ipf.fhir.validation.questionnaires.answers import check_answer
 from ipf.fhir.validation.questionnaires.enabling import Answers, Path
-from ipf.fhir.validation.questionnaires.form import DEEPEST, Form, Question, items_of, value_of
+from ipf.fhir.validation.questionnaires.form import DEEPEST, Form, Question, items_of, option_key, value_of
 
 _FINISHED = frozenset(("completed", "amended"))
 _COMPUTED = ("calculatedExpression", "initialExpression")
@@ -129,8 +129,19 @@ def _check_item(walk: _Walk, question: Question, item: Json, path: Path, place: 
         where = f"{place}.answer[{number}]"
         check_answer(walk.form, question, answer, where, walk.terminology, run)
         _check_items(walk, answer, question.children, (*path, number), where, depth + 1)
+    if len(answers) > 1 and question.exclusive:
+        _check_exclusive(question, answers, place, run)
     if answers and question.item.get("readOnly") is True:
         _check_initial(question, answers, place, run)
+
+
+def _check_exclusive(question: Question, answers: list[Json], place: str, run: Run) -> None:
+    """An exclusive option ("none of these") is the only answer."""
+    for number, answer in enumerate(answers):
+        found = value_of(answer)
+        if found is not None and option_key(*found) in question.exclusive:
+            text = f"{shorten(found[1])} excludes the other answers to '{question.link_id}'"
+            run.error("business-rule", text, f"{place}.answer[{number}]")
 
 
 def _check_initial(question: Question, answers: list[Json], place: str, run: Run) -> None:
