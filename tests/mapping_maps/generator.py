@@ -67,6 +67,8 @@ ODD_WORDS = (
     "a b:c", "urn:oid:1.2", "urn:uuid:x", "http://a b", "1.2.3", "%", "#", "é'\"", "\x00", "\x07",
 )  # fmt: skip
 ODD = ('""', "&", "^^^", "&&x", "^x", "~", "x~", "~x", "^~^", '""^""', "\\", "\\Z", "^^^^^^^^x")
+_ENCAPSULATED = {3: ("Base64", "base64", "BASE-64"), 4: ("JVBERi0xLjQK", "SGVsbG8=")}
+"""Of ED: what says how the data are written, and data that are."""
 KINDS_OF_ID = ("ISO", "UUID", "DNS", "URI", "L", "GUID", "HL7", "x y")
 UNIVERSAL = ("1.2.840.113619", "2.16", "0f0e7b2c-1b1a-4d2e-9f5e-0123456789ab", "not an id", "a.test", "http://a.test/")
 LANGUAGES = ("en", "EN", "eng", "English", "no-NO", "zxx-1", "ENGL^English", "de_DE")
@@ -158,6 +160,8 @@ class Generator:
         for place, types in enumerate(parts):
             wanted = bool(types) and self.random.random() < (0.85 if place == 0 else self.density)
             part = self._value(self.random.choice(types), "&" if separator == "^" else "") if wanted else ""
+            if wanted and kind == "ED" and place in _ENCAPSULATED:  # any other fails the message
+                part = self.random.choice(_ENCAPSULATED[place])
             filled.append(self._of_authority(kind, place) if wanted and kind == "HD" else part)
         return separator.join(filled).rstrip(separator)
 
