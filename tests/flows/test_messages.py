@@ -163,3 +163,34 @@ class MessageFlowTests(EngineTestCase):
         self.assertEqual(again["valueQuantity"]["value"], 9.9)
         self.assertEqual(len(self.found(f"Observation?patient={patient}")), 6)
         self.assertEqual(len(self.engine.hook.at("/glucose")), 2)
+
+    def test_values_that_fhir_cannot_hold_are_stored_as_text(self) -> None:
+        """From the socket: never another value, no failed message; a document is never encoded twice."""
+        sent = (
+            ("SN", "≥^5", {"valueQuantity": {"value": 5, "comparator": ">=", "unit": "mg/dL"}}),
+            ("SN", " < ^5", {"valueQuantity": {"value": 5, "comparator": "<", "unit": "mg/dL"}}),
+            ("SN", "GE^5", {"valueString": "GE 5 mg/dL"}),
+            ("NM", " 7.2", {"valueQuantity": {"value": 7.2, "unit": "mg/dL"}}),
+            ("NM", "1,5", {"valueString": "1,5"}),
+            ("TS", "20140630120030+1500", {"valueString": "20140630120030+1500"}),
+            ("TS", "20140630120030Z", {"valueString": "20140630120030Z"}),
+            ("TM", "2400", {"valueString": "2400"}),
+        )
+        results = [f"OBX|{n}|{kind}|C{n}^X^L||{value}|mg/dL|||||F" for n, (kind, value, _) in enumerate(sent, 1)]
+        documents = [f"OBX|9|ED|P^Report^L||^AP^PDF^{name}^JVBERi0xLjQK||||||F" for name in ("BASE-64", "")]
+        head = "MSH|^~\\&|VALUES|GENERAL|IPF|IPF|20260102||ORU^R01^ORU_R01|{}|P|2.5.1|||||||UNICODE UTF-8"
+        pid = "PID|1||VAL1^^^GENERAL^MR||Hansen^Ola||||||||^NET^INTERNET^a@b.example~^PRN^INET^c@d.example"
+        order = "OBR|1||VAL1|T^Test^L"
+        self.send("\r".join((head.format("V1"), pid, order, *results, *documents, "")).encode())
+        self.assertIsNone(self.row("VALUES", "V1", "DELIVERED")["last_error"])
+        (patient,) = self.found("Patient?identifier=VAL1")
+        self.assertEqual([one["system"] for one in patient["telecom"]], ["email", "email"])
+        stored = {one["code"]["coding"][0]["code"]: one for one in self.found(f"Observation?patient={patient['id']}")}
+        for number, (kind, value, expected) in enumerate(sent, 1):
+            found = {name: one for name, one in stored[f"C{number}"].items() if "value" in name}
+            self.assertEqual(found, expected, (kind, value))
+        (report,) = self.found("DiagnosticReport?identifier=VAL1")
+        self.assertEqual([one["data"] for one in report["presentedForm"]], ["JVBERi0xLjQK"] * 2)
+        damaged = "OBX|1|ED|P^Report^L||^AP^PDF^uuencode^JVBERi0xLjQK||||||F"
+        self.send("\r".join((head.format("V2"), pid, order, damaged, "")).encode())
+        self.assertIn("ED-4", self.row("VALUES", "V2", "FAILED")["last_error"])

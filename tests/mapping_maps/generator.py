@@ -26,9 +26,29 @@ MOST_SEGMENTS = 40
 MOST_FIELDS = 55
 VERSIONS = ("2.1", "2.3", "2.3.1", "2.4", "2.5", "2.5.1", "2.5.1", "2.6", "2.7", "2.8", "2.8.2")
 DATES = ("20260102", "20260102030405", "202601020304+0100", "19800229", "2026", "202603", "20251231235959.1234-0500")
-ODD_DATES = ("20261340", "20260230", "0000", "2026-01-02", "today", "20260102T03", "99999999", "1", "20260102030461")
+ODD_DATES = (
+    "20261340", "20260230", "0000", "2026-01-02", "today", "20260102T03", "99999999", "1", "20260102030461",
+    "20260102030405+1500", "202601022400", "20260102030405Z", " 20260102 ",
+)  # fmt: skip
+TIMES = ("DT", "DTM", "TS", "TM")
 NUMBERS = ("1", "7", "0", "3.5", "120", "-4", "1000000")
-ODD_NUMBERS = ("1e400", "<5", "abc", "1,5", "9" * 30, "-0", "+3.", "1/2", "NaN", "5 mg")
+ODD_NUMBERS = (
+    "1e400",
+    "<5",
+    "abc",
+    "1,5",
+    "9" * 30,
+    "-0",
+    "+3.",
+    "1/2",
+    "NaN",
+    "5 mg",
+    " 7.2 ",
+    ".5",
+    "1_0",
+    ".5e3",
+    "≥5",
+)
 WORDS = (
     "Hansen",
     "Ward 3",
@@ -47,15 +67,18 @@ ODD_WORDS = (
     "a b:c", "urn:oid:1.2", "urn:uuid:x", "http://a b", "1.2.3", "%", "#", "é'\"", "\x00", "\x07",
 )  # fmt: skip
 ODD = ('""', "&", "^^^", "&&x", "^x", "~", "x~", "~x", "^~^", '""^""', "\\", "\\Z", "^^^^^^^^x")
+_ENCAPSULATED = {3: ("Base64", "base64", "BASE-64"), 4: ("JVBERi0xLjQK", "SGVsbG8=")}
+"""Of ED: what says how the data are written, and data that are."""
 KINDS_OF_ID = ("ISO", "UUID", "DNS", "URI", "L", "GUID", "HL7", "x y")
 UNIVERSAL = ("1.2.840.113619", "2.16", "0f0e7b2c-1b1a-4d2e-9f5e-0123456789ab", "not an id", "a.test", "http://a.test/")
 LANGUAGES = ("en", "EN", "eng", "English", "no-NO", "zxx-1", "ENGL^English", "de_DE")
 
 
 class Generator:
-    """Messages of one type from one random sequence."""
+    """Messages of one type from one random sequence.  `time`: what stands in every field of a time, if given."""
 
-    def __init__(self, message_type: str, number: int) -> None:
+    def __init__(self, message_type: str, number: int, time: str = "") -> None:
+        self.time = time
         self.random = Random(f"{message_type}/{number}")
         self.message_type = message_type
         self.density = self.random.choice((0.03, 0.15, 0.35, 0.7))
@@ -114,6 +137,8 @@ class Generator:
 
     def _field(self, name: str) -> str:
         types = types_of(name)
+        if self.time and not set(types).isdisjoint(TIMES):
+            return self.time
         if not types or self.random.random() >= self.density:
             return ""
         known = values_in_corpus().get(name, ())
@@ -135,6 +160,8 @@ class Generator:
         for place, types in enumerate(parts):
             wanted = bool(types) and self.random.random() < (0.85 if place == 0 else self.density)
             part = self._value(self.random.choice(types), "&" if separator == "^" else "") if wanted else ""
+            if wanted and kind == "ED" and place in _ENCAPSULATED:  # any other fails the message
+                part = self.random.choice(_ENCAPSULATED[place])
             filled.append(self._of_authority(kind, place) if wanted and kind == "HD" else part)
         return separator.join(filled).rstrip(separator)
 
@@ -142,10 +169,12 @@ class Generator:
         return self.random.choice((WORDS, UNIVERSAL, KINDS_OF_ID)[place % 3])
 
     def _primitive(self, kind: str) -> str:
+        if self.time and kind in TIMES:
+            return self.time
         odd = self.random.random() < self.oddity
         if odd and self.random.random() < 0.2:
             return '""'
-        if kind in ("DT", "DTM", "TS", "TM"):
+        if kind in TIMES:
             return self.random.choice(ODD_DATES if odd else DATES)
         if kind in ("NM", "SI", "SN"):
             return self.random.choice(ODD_NUMBERS if odd else NUMBERS)
@@ -159,6 +188,11 @@ class Generator:
 def message(message_type: str, number: int) -> str:
     """Message `number` of a type."""
     return Generator(message_type, number).message()
+
+
+def with_time(message_type: str, number: int, time: str) -> str:
+    """Message `number` of a type, with this text in every field and component of a time."""
+    return Generator(message_type, number, time).message()
 
 
 def messages(message_types: Iterable[str], numbers: Iterable[int]) -> dict[str, str]:

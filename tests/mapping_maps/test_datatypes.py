@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -127,6 +128,38 @@ class TelecomTests(TestCase):
             with self.subTest(sent=sent):
                 held = patient(f5="X", f13=sent)["telecom"][0]
                 self.assertEqual((held["system"], held.get("use"), held["value"]), (system, use, value))
+
+    def test_spellings(self) -> None:
+        """XTN.2 and XTN.3 in any case, with blanks around, and as words."""
+        kinds = {
+            "email": ("Internet", "X.400", "X400", "email", "e-mail"),
+            "phone": ("PH", "phone", "telephone", "tel"),
+            "fax": ("FX", "fax"),
+            "pager": ("BP", "pager"),
+        }
+        uses = {"home": ("PRN", "home"), "work": ("WPN", "work"), "mobile": ("PRS", "mobile")}
+        for system, names in kinds.items():
+            for use, codes in uses.items():
+                for name, code in product(names, codes):
+                    for spell in (str.upper, str.lower, str.title, " {} ".format):
+                        value = "a@b.example" if system == "email" else "555-1234"
+                        number, address = ("", value) if system == "email" else (value, "")
+                        with self.subTest(name=spell(name), code=spell(code)):
+                            sent = f"{number}^{spell(code)}^{spell(name)}^{address}"
+                            held = patient(f5="X", f13=sent)["telecom"]
+                            self.assertEqual(held, [{"use": use, "system": system, "value": value}])
+
+    def test_address_of_unknown_equipment(self) -> None:
+        """It is kept: an e-mail address as such."""
+        for sent, system, value in (
+            ("^NET^INET^a@b.example", "email", "a@b.example"),
+            ("^NET^PH^a@b.example", "email", "a@b.example"),
+            ("^NET^INET^x", "other", "x"),
+            ("555^NET^INET", "other", "555"),
+        ):
+            with self.subTest(sent=sent):
+                [held] = patient(f5="X", f13=sent)["telecom"]
+                self.assertEqual((held["system"], held["value"]), (system, value))
 
     def test_no_number(self) -> None:
         """A use and an equipment alone are no contact point."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Category, Problem
 from tests.corpus import samples
 from tests.mapping_maps.facts import hold
 
@@ -107,3 +108,63 @@ class DocumentTests(TestCase):
     def test_every_event_has_a_map(self) -> None:
         """T01 to T11."""
         self.assertTrue(all(f"MDM_T{number:02}" in samples.library().message_types for number in range(1, 12)))
+
+
+REPORT = (
+    "MSH|^~\\&|A|B|||20260310||ORU^R01^ORU_R01|1|P|2.5.1\nPID|1||1^^^B^MR||X\n"
+    "OBR|1|||T^Test^L\nOBX|1|ED|PDF^Report^L||{}||||||F"
+)
+PDF = base64.b64encode(b"%PDF-1.4\n").decode()
+
+
+def form(sent: str) -> dict[str, Any]:
+    """The document of a report with this OBX-5."""
+    bundle = samples.library().transform_message(samples.parse(REPORT.format(sent)))
+    [report] = [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == "DiagnosticReport"]
+    [only] = report["presentedForm"]
+    return dict(only)
+
+
+class EncodingTests(TestCase):
+    """ED.4 says how ED.5 is written."""
+
+    def test_spellings(self) -> None:
+        """Base64 and hexadecimal in any case, with blanks; the same document."""
+        names = [f"{stem}{mark}64" for stem in ("Base", "BASE", "base", "bAsE") for mark in ("", "-", "_", " ")]
+        for name in [*names, *(f" {one} " for one in names)]:
+            with self.subTest(name=name):
+                self.assertEqual(form(f"^AP^PDF^{name}^{PDF}")["data"], PDF)
+        for name in ("Hex", "HEX", "hex", " hex "):
+            with self.subTest(name=name):
+                self.assertEqual(
+                    form(f"^AP^PDF^{name}^{b'%PDF-1.4'.hex()}")["data"], base64.b64encode(b"%PDF-1.4").decode()
+                )
+
+    def test_without_an_encoding(self) -> None:
+        """Base64 of what is binary is never encoded again; text is text, also if it could be Base64."""
+        for kind in ("AP^PDF", "AP^pdf", "application^pdf", "IM^JPEG", "AP^DOCX", "AP^", "^application/pdf", "IM^PNG"):
+            for encoding in ("", " "):
+                with self.subTest(kind=kind, encoding=encoding):
+                    self.assertEqual(form(f"^{kind}^{encoding}^{PDF}")["data"], PDF)
+        for kind in ("TX^PLAIN", "FT^", "^", "text^plain", "AP^XML", "AP^HTML"):
+            for text in ("Dear colleague", "word", "JVBERi0xLjQK"):
+                with self.subTest(kind=kind, text=text):
+                    self.assertEqual(base64.b64decode(form(f"^{kind}^^{text}")["data"]).decode(), text)
+        self.assertEqual(base64.b64decode(form("^AP^PDF^^%PDF-1.4")["data"]), b"%PDF-1.4")
+
+    def test_failures(self) -> None:
+        """An unknown encoding, or data that are not in theirs, fail the message and name the component."""
+        table = (
+            ("^AP^PDF^uuencode^x", "ED-4"),
+            ("^AP^PDF^gzip^JVBERi0xLjQK", "ED-4"),
+            ("^AP^PDF^Base64^JVBERi0xLjQ", "ED-5"),
+            ("^AP^PDF^Base64^%PDF", "ED-5"),
+            ("^AP^PDF^Base64^JVBE=i0x", "ED-5"),
+            ("^AP^PDF^Hex^25504", "ED-5"),
+            ("^AP^PDF^Hex^xyz", "ED-5"),
+            ("^AP^PDF^^JVBERi0xLjQ", "ED-5"),
+        )
+        for sent, component in table:
+            with self.subTest(sent=sent):
+                problem = self.assertRaises(Problem, form, sent)
+                self.assertEqual((problem.category, component in str(problem)), (Category.MAPPING, True))

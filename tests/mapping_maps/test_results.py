@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -328,3 +329,46 @@ class LargeMessageTests(TestCase):
         report = next(one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == REPORT)
         self.assertEqual(report["presentedForm"][0]["contentType"], "application/pdf")
         self.assertGreater(len(report["presentedForm"][0]["data"]), 198_000)
+
+
+CULTURE = (
+    "MSH|^~\\&|A|B|||20260310||ORU^R01^ORU_R01|1|P|2.5.1\nPID|1||1^^^B^MR||X\nOBR|1|P1^EHR|F1^LAB|630-4^Culture^LN\n"
+    "OBX|1|CWE|600-7^Bacteria^LN|1|112283007^E. coli^SCT||||||F\nOBX|2|CWE|600-7^Bacteria^LN|2|3092008^Staph^SCT||||||F"
+)
+COLI, STAPH = "600-7&Bacteria&LN^1", "600-7&Bacteria&LN^2"
+
+
+def organisms(*parents: tuple[str, str]) -> list[list[str]]:
+    """The organisms of the susceptibilities after a culture, each in an OBR with these OBR-26 and OBR-29."""
+    lines = [CULTURE]
+    for number, (result, order) in enumerate(parents, 2):
+        lines.append(f"OBR|{number}|P{number}^EHR|F{number}^LAB|50545-3^Susc^LN{'|' * 22}{result}|||{order}")
+        lines.append("OBX|1|ST|18906-8^Cipro^LN||S||||||F")
+    bundle = samples.library().transform_message(samples.parse("\n".join(lines)))
+    by_url = {one.get("fullUrl"): one["resource"] for one in bundle["entry"]}
+    tests = [one["resource"] for one in bundle["entry"] if "valueString" in one["resource"]]
+    found = [[by_url[link["reference"]] for link in one.get("derivedFrom", ())] for one in tests]
+    return [[one["valueCodeableConcept"]["coding"][0]["display"] for one in row] for row in found]
+
+
+class ParentResultTests(TestCase):
+    """OBR-26 and OBR-29: of which organism a susceptibility is."""
+
+    def test_two_organisms(self) -> None:
+        """By code and sub-ID, in the order that is named by either number, or is the only one."""
+        for order in ("P1&EHR^F1&LAB", "^F1&LAB", "P1&EHR", ""):
+            with self.subTest(order=order):
+                self.assertEqual(organisms((COLI, order), (STAPH, order)), [["E. coli"], ["Staph"]])
+                self.assertEqual(organisms((STAPH, order), (STAPH, order)), [["Staph"], ["Staph"]])
+
+    def test_no_such_parent(self) -> None:
+        """Another sub-ID, code or none: no link."""
+        for parent in ("600-7&Bacteria&LN^3", "600-7&Bacteria&LN", "600&Bacteria&LN^1", "00-7&Bacteria&LN^1", "^1", ""):
+            with self.subTest(parent=parent):
+                self.assertEqual(organisms((parent, "^F1&LAB")), [[]])
+
+    def test_two_cultures(self) -> None:
+        """The order says which; without it there is no link."""
+        second = CULTURE.partition("OBR")[2].replace("P1^", "P9^").replace("F1^", "F9^").replace("E. coli", "Proteus")
+        self.patch(sys.modules[__name__], "CULTURE", f"{CULTURE}\nOBR{second}")
+        self.assertEqual(organisms((COLI, "^F9&LAB"), (COLI, "^F1&LAB"), (COLI, "")), [["Proteus"], ["E. coli"], []])

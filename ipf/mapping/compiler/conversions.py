@@ -2,7 +2,10 @@
 
 A conversion takes text and returns the JSON value, or None for a text that the type does not allow.  So an invalid date
 does not cost the rest of the message.  HL7 v2 timestamps keep their precision; missing seconds become zeros, and a
-missing offset becomes the default offset.
+missing offset becomes the default offset.  Blanks around a time or a number are ignored.
+
+`decimal` alone decides what a number is, `date_time` and `time` what a time can be: hours end at 23, minutes and
+seconds at 59, offsets at 14:00 (https://hl7.org/fhir/R4/datatypes.html#dateTime).
 
 Sources: https://hl7.org/fhir/R4/datatypes.html#primitive, HL7 v2.5.1 chapter 2A (DT, DTM, TM, NM, ID).
 """
@@ -13,7 +16,6 @@ import re
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -26,14 +28,22 @@ Convert = Callable[[str], Any]
 Offset = str | Callable[[str], str]
 """An offset (`Z`, `+01:00`), or what gives the offset of a local time `2026-07-01T12:00`, as `zone_offset` does."""
 
-_DTM = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?)?)?)?([+-]\d{4})?", re.ASCII)
-_TM = re.compile(r"(\d\d)(?:(\d\d)(?:(\d\d)(\.\d{1,9})?)?)?(?:[+-]\d{4})?", re.ASCII)
+_CLOCK = r"(?P<hour>[01]\d|2[0-3])(?:(?P<minute>[0-5]\d)(?:(?P<second>[0-5]\d)(?P<fraction>\.\d{1,9})?)?)?"
+_OFFSET = r"(?P<offset>[+-](?:(?:0\d|1[0-3])[0-5]\d|1400))?"
+_DATE = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:\d\d(?:\d\d(?:\d\d(?:\.\d{1,9})?)?)?)?)?)?(?:[+-]\d{4})?", re.ASCII)
+_DTM = re.compile(rf"(?P<date>\d{{4}}(?:\d\d(?:\d\d)?)?)(?:(?<=\d{{8}}){_CLOCK})?{_OFFSET}", re.ASCII)
+_TM = re.compile(_CLOCK + _OFFSET, re.ASCII)
 _FHIR_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
-_FHIR_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-_FHIR_TIME = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?", re.ASCII)
+_FHIR_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
+_FHIR_SECOND = r"(:[0-5]\d(?:\.\d{1,9})?)?"
+_FHIR_DATETIME = re.compile(
+    rf"(\d{{4}}-\d\d-\d\d)T({_FHIR_CLOCK}){_FHIR_SECOND}(Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?", re.ASCII
+)
+_FHIR_TIME = re.compile(rf"({_FHIR_CLOCK}){_FHIR_SECOND}", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LARGEST_INTEGER = 2**31 - 1
-_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?", re.ASCII)
+_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,2}))?", re.ASCII)
+_MOST_CHARACTERS = 40
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _SPACES = re.compile(r"\s+")
 _URN = re.compile(
@@ -45,17 +55,22 @@ _BOOLEANS = {"Y": True, "N": False, "TRUE": True, "FALSE": False, "T": True, "F"
 
 
 def date(text: str) -> str | None:
-    """DT, DTM or FHIR date(Time) -> date with the precision given."""
-    match = _DTM.fullmatch(text)
+    """DT, DTM or FHIR date(Time) -> date with the precision given.  The time of day of a DTM is not looked at."""
+    text = text.strip()
+    match = _DATE.fullmatch(text)
     if match is not None:
-        year, month, day = match[1], match[2], match[3]
-        if not _in_calendar(year, month, day):
-            return None
-        return year if month is None else f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
-    head = text.partition("T")[0]
-    if _FHIR_DATE.fullmatch(head) and _in_calendar(*_split_date(head)):
-        return head
-    return None
+        return _calendar_date(match[1], match[2], match[3])
+    return _fhir_date(text.partition("T")[0])
+
+
+def _fhir_date(text: str) -> str | None:
+    return text if _FHIR_DATE.fullmatch(text) and _in_calendar(*_split_date(text)) else None
+
+
+def _calendar_date(year: str, month: str | None, day: str | None) -> str | None:
+    if not _in_calendar(year, month, day):
+        return None
+    return year if month is None else f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
 
 
 def zone_offset(name: str) -> Offset:
@@ -81,25 +96,23 @@ def _offset_at(offset: Offset, local: str) -> str:
 
 def date_time(text: str, offset: Offset = "Z") -> str | None:
     """DTM or FHIR dateTime -> dateTime: dates keep their precision, a time gets seconds and an offset."""
+    text = text.strip()
     match = _DTM.fullmatch(text)
     if match is None:
         return _fhir_date_time(text, offset)
-    year, month, day, hour, minute, second, fraction, given = match.groups()
-    if hour is None:
-        return date(text)
-    minute = minute or "00"
-    second = second or "00"
-    if not _in_calendar(year, month, day) or hour > "23" or minute > "59" or second > "59":
-        return None
-    local = f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction or ''}"
+    sent, hour, minute, second, fraction, given = match.groups()
+    day = _calendar_date(sent[:4], sent[4:6] or None, sent[6:] or None)
+    if hour is None or day is None:
+        return day
+    local = f"{day}T{hour}:{minute or '00'}:{second or '00'}{fraction or ''}"
     return local + (_offset_at(offset, local) if given is None else _zone(given))
 
 
 def _fhir_date_time(text: str, offset: Offset) -> str | None:
     if "T" not in text:
-        return date(text)
+        return _fhir_date(text)
     match = _FHIR_DATETIME.fullmatch(text)
-    if match is None or not _in_calendar(*_split_date(match[1])) or match[2] > "23:59":
+    if match is None or not _in_calendar(*_split_date(match[1])):
         return None
     return f"{match[1]}T{match[2]}{match[3] or ':00'}{match[4] or _offset_at(offset, text)}"
 
@@ -117,13 +130,13 @@ def instant(text: str, offset: Offset = "Z") -> str | None:
 
 def time(text: str) -> str | None:
     """TM, the time of a DTM, or FHIR time -> time with seconds."""
+    text = text.strip()
     match = _TM.fullmatch(text)
     if match is not None:
-        hour, minute, second, fraction = match[1], match[2] or "00", match[3] or "00", match[4] or ""
-        return f"{hour}:{minute}:{second}{fraction}" if hour <= "23" and minute <= "59" and second <= "59" else None
+        return f"{match[1]}:{match[2] or '00'}:{match[3] or '00'}{match[4] or ''}"
     match = _FHIR_TIME.fullmatch(text)
     if match is not None:
-        return f"{match[1]}{match[2] or ':00'}" if match[1] <= "23:59" else None
+        return f"{match[1]}{match[2] or ':00'}"
     value = date_time(text)
     return value[11:].rstrip("Z").partition("+")[0].partition("-")[0] if value and "T" in value else None
 
@@ -150,6 +163,7 @@ def _zone(given: str) -> str:
 
 def integer(text: str) -> int | None:
     """`5`, `+5`, `5.0`, within 32 bits."""
+    text = text.strip()
     if _INTEGER.fullmatch(text):
         value: JsonDecimal | int | None = int(text)
     else:
@@ -172,25 +186,21 @@ def unsigned(text: str) -> int | None:
 
 
 def decimal(text: str) -> JsonDecimal | None:
-    """NM or FHIR decimal with its digits; `+5` and `.5` become valid JSON numbers."""
+    """NM or FHIR decimal with its digits: the one rule of what a number is.
+
+    A sign, digits with at most one point, which may come first or last, and an exponent of two digits; at most 40
+    characters.  HL7 (2.A.46) has no exponents, but FHIR's decimal does, and `1.2e5` has one meaning.  `+5`, `.5`, `5.`
+    and `007` become valid JSON numbers.
+    """
+    text = text.strip()
     match = _NUMBER.fullmatch(text)
-    if match is None:
-        return _scientific(text)
-    sign, whole, fraction = match.groups()
-    if (not whole and not fraction) or len(text) > 40:
+    if match is None or len(text) > _MOST_CHARACTERS:
         return None
-    digits = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "")
+    sign, whole, fraction, exponent = match.groups()
+    if not whole and not fraction:
+        return None
+    digits = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "") + ("e" + exponent if exponent else "")
     return JsonDecimal(("-" if sign == "-" else "") + digits)
-
-
-def _scientific(text: str) -> JsonDecimal | None:
-    if len(text) > 40 or "e" not in text.lower():
-        return None
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return None
-    return JsonDecimal(text.lstrip("+")) if value.is_finite() and abs(value.adjusted()) < 100 else None
 
 
 def boolean(text: str) -> bool | None:

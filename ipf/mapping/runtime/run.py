@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ipf.mapping.language.concepts import Overrides
-from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent
+from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent, printable
 from ipf.mapping.runtime.references import SourceReferences, settle
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
@@ -149,11 +149,16 @@ class Run:
         """The lengths of the lists of elements."""
         return Mark(len(self.created), len(self.extensions), len(self.extended), len(self.checked))
 
-    def refuse(self, owner: Json, key: str, text: str, others: frozenset[str], path: str) -> None:
-        """Keep a text that its element does not allow, unless the element has a value.  `others`: of a choice."""
+    def refuse(self, owner: Json, key: str, text: str, others: frozenset[str], path: str, text_key: str) -> None:
+        """Keep a text that its element does not allow, unless the element has a value.
+
+        `others`: the other names of a choice.  `text_key`: the one of them for text, or "".
+        """
         if key in owner or not owner.keys().isdisjoint(others):
             if path:
                 self.dropped.append(path)
+        elif self.is_bundle and text_key:
+            owner[text_key] = printable(text)
         elif self.is_bundle:
             keep_as_sent(owner, key, text)
 

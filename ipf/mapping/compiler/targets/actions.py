@@ -223,7 +223,7 @@ class TargetCompiler:
         conversion = self._conversion(target)
         kind = conversion.kind(member, value)
         typed = conversion.apply(member, value, kind)
-        element = self._named(target_element(member, target.element, kind, context.slot), target, context)
+        element = self._named(target_element(member, target.element, kind, context.slot), target, context, member)
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
@@ -242,8 +242,8 @@ class TargetCompiler:
             return act(put_with_extensions(element, value.slot, function(put(element, typed))))
         return put(element, typed)
 
-    def _named(self, element: TargetElement, target: Target, context: Variable) -> TargetElement:
-        """With its path in a resource, and the literals that rules write there.
+    def _named(self, element: TargetElement, target: Target, context: Variable, member: Member | None) -> TargetElement:
+        """With its path in a resource, the literals that rules write there, and its name for text in a choice.
 
         Data types have none: what replaces what in them is how one field becomes an element (a namespace that a
         universal ID replaces), not a loss.
@@ -251,7 +251,9 @@ class TargetCompiler:
         if context.kind.model != "fhir" or not self.models.is_resource(fhir(context.kind.name.partition(".")[0])):
             return element
         path = f"{context.kind.name}.{target.element}"
-        return replace(element, path=path, defaults=self.context.groups.defaults.setdefault(path, []))
+        text_key = member.keys.get("string", "") if member is not None and member.is_choice else ""
+        defaults = self.context.groups.defaults.setdefault(path, [])
+        return replace(element, path=path, defaults=defaults, text_key=text_key)
 
     def _store_typed(self, target: Target, context: Variable, member: Member, value: Value) -> Block:
         """A value whose type is known only at run time, or a structure of another type."""

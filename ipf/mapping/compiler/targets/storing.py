@@ -30,7 +30,8 @@ class TargetElement:
 
     `many`: a list.  `others`: the other names of a choice, which a new value replaces, and those of their extensions.
     `is_open`: the model is unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`;
-    `defaults`: the literals that maps write to this path.
+    `defaults`: the literals that maps write to this path.  `text_key`: the name of a choice of a resource for text
+    (`valueString`), which keeps what is no value of its type.
     """
 
     parent: int
@@ -40,6 +41,7 @@ class TargetElement:
     is_open: bool = False
     path: str = ""
     defaults: Sequence[Any] = ()
+    text_key: str = ""
 
 
 def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
@@ -163,10 +165,8 @@ def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None
         with writer.inside("elif not t.isspace()"):
             writer.line(f"r.warnings.append({warning!r})")
             if element is not None and not element.many and not element.is_open and typed.type_name != "id":
-                given = (
-                    f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}, {element.path!r}"
-                )
-                writer.line(f"r.refuse({given})")
+                place = f"{var(element.parent)}, {element.key!r}, t, {writer.constant(element.others)}"
+                writer.line(f"r.refuse({place}, {element.path!r}, {element.text_key!r})")
             elif element is not None and element.path:
                 writer.line(f"r.dropped.append({element.path!r})")
 
