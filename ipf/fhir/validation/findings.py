@@ -81,6 +81,7 @@ class Run:
     conforming: dict[tuple[int, str], bool] = field(
         default_factory=dict
     )  # (id of a value, profile) -> conforms; True while it is being computed
+    nested: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # (location, profiles) validated already
     depth: int = 0
     proposals: int = 0
 

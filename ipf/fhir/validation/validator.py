@@ -54,7 +54,14 @@ class Validator:
         return list(dict.fromkeys(run.findings))
 
     def validate_nested(self, value: Any, location: str, run: Run, profiles: Sequence[str]) -> None:
-        """Validate a resource within another: contained, in a Bundle, in Parameters."""
+        """Validate a resource within another: contained, in a Bundle, in Parameters; once in a run.
+
+        The type and each profile of the outer resource lead here, which would double the work with each level.
+        """
+        key = location, tuple(profiles)
+        if key in run.nested:
+            return
+        run.nested.add(key)
         outer = run.scope
         contained = location.startswith(".contained[", len(outer.location))
         if contained and not run.policy.contained:

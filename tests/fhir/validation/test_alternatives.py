@@ -169,6 +169,18 @@ class AlternativeTests(TestCase):
         self.assertEqual([one.words for one in found if one.severity == "error"], [])
         self.assertLess(len(counted), 12 * 12 * 8)
 
+    def test_nested_profiles_take_linear_time(self) -> None:
+        """Each level has a profile, and is validated once: 2 to the power of 40 otherwise."""
+        known = validator(profile("p", "Bundle", {"path": "Bundle.total", "max": "1"}))
+        nested: Json = NEITHER
+        for _ in range(40):
+            nested = {**bundle(nested), "meta": {"profile": [X + "p"]}}
+        found = [one.text for one in known.validate(nested, [X + "p"]) if one.severity == "error"]
+        self.assertEqual(found, [])
+        nested["entry"][0]["resource"]["entry"][0]["resource"]["timestamp"] = "wrong"
+        places = {one.location for one in known.validate(nested) if one.severity == "error"}
+        self.assertEqual(places, {"Bundle.entry[0].resource.entry[0].resource.timestamp"})
+
 
 class LimitTests(TestCase):
     def test_quantities_in_other_units(self) -> None:
