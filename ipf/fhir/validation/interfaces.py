@@ -17,8 +17,10 @@ from ipf.fhir.validation.tree import Node
 class ResourceValidator(Protocol):
     """The parts of the validator that compiled checks call."""
 
-    def validate_nested(self, value: Any, location: str, run: Run, profiles: Sequence[str]) -> None:
-        """Validate a resource within another resource."""
+    def validate_nested(
+        self, value: Any, location: str, run: Run, profiles: Sequence[str], checks: Sequence[Check] = ()
+    ) -> None:
+        """Validate a resource within another resource, with further checks of it."""
 
     def conforms(self, value: Json, profile: str, run: Run) -> bool | None:
         """Whether a value is valid by a profile, without reporting findings."""

@@ -19,7 +19,7 @@ from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
-from ipf.fhir.validation.findings import Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.findings import Check, Finding, Json, Policy, Run, Scope, failed
 from ipf.fhir.validation.profiles.compiler import Compiler
 from ipf.fhir.validation.profiles.slicing import is_in_slice
 from ipf.fhir.validation.proposals import nearest, profile_meant
@@ -53,21 +53,28 @@ class Validator:
         self._resource(resource, location, run, profiles, None, None)
         return list(dict.fromkeys(run.findings))
 
-    def validate_nested(self, value: Any, location: str, run: Run, profiles: Sequence[str]) -> None:
+    def validate_nested(
+        self, value: Any, location: str, run: Run, profiles: Sequence[str], checks: Sequence[Check] = ()
+    ) -> None:
         """Validate a resource within another: contained, in a Bundle, in Parameters; once in a run.
+
+        `checks`: of a profile on the outer resource that has rules for the elements of this one.
 
         The type and each profile of the outer resource lead here, which would double the work with each level.
         """
-        key = location, tuple(profiles)
-        if key in run.nested:
-            return
-        run.nested.add(key)
         outer = run.scope
         contained = location.startswith(".contained[", len(outer.location))
         if contained and not run.policy.contained:
             return
+        root, key = outer.root if contained else None, (location, tuple(profiles))
         try:
-            self._resource(value, location, run, profiles, outer.root if contained else None, outer)
+            if key not in run.nested:
+                run.nested.add(key)
+                self._resource(value, location, run, profiles, root, outer)
+            if checks and type(value) is dict:
+                run.scope = _scope(value, location, root, outer)
+                for check in checks:
+                    check(value, None, location, run)
         finally:
             run.scope = outer
 
@@ -131,8 +138,8 @@ class Validator:
             text, known = "resourceType is not a resource type of R4", sorted(definitions().resource_types)
             run.error("structure", text, location, lambda: nearest(kind or "", known))
             return
-        index = BundleIndex(value) if kind in ("Bundle", "Parameters") else None
-        run.scope = Scope(value, root or value, _resolver(value, root or value, index, outer), location, index)
+        run.scope = _scope(value, location, root, outer)
+        index = run.scope.index
         check(value, None, location, run)
         if kind == "Bundle" and index is not None:
             check_bundle(value, index, location, run)
@@ -180,6 +187,12 @@ class Validator:
         meta = value.get("meta")
         declared = meta.get("profile") if isinstance(meta, dict) else None
         return [one for one in declared if isinstance(one, str)] if isinstance(declared, list) else []
+
+
+def _scope(value: Json, location: str, root: Json | None, outer: Scope | None) -> Scope:
+    """The scope of a resource.  `root`: the one that contains it."""
+    index = BundleIndex(value) if value.get("resourceType") in ("Bundle", "Parameters") else None
+    return Scope(value, root or value, _resolver(value, root or value, index, outer), location, index)
 
 
 def _resolver(value: Json, root: Json, index: BundleIndex | None, outer: Scope | None) -> Callable[[str], Json | None]:

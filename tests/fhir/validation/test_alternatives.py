@@ -143,6 +143,32 @@ class AlternativeTests(TestCase):
         for reference, expected in (("Patient/1", []), ("Organization/1", []), ("Group/1", ["Basic.subject"])):
             self.assertEqual(errors(made, {**BASIC, "subject": {"reference": reference}}), expected)
 
+    def test_rules_for_the_elements_of_a_nested_resource(self) -> None:
+        """A differential may go on below an entry; the resource is validated as any, in its own scope."""
+        entry = "Bundle.entry"
+        slicing = {"discriminator": [{"type": "type", "path": "resource"}], "rules": "open"}
+        types = [{"code": "Patient"}]
+        made = profile(
+            "p",
+            "Bundle",
+            {"path": entry, "slicing": slicing},
+            {"id": f"{entry}:a", "path": entry, "sliceName": "a", "min": 1},
+            {"id": f"{entry}:a.resource", "path": f"{entry}.resource", "type": types},
+            {"id": f"{entry}:a.resource.name", "path": f"{entry}.resource.name", "min": 1},
+        )
+        place = "Bundle.entry[0].resource"
+        contained = {**NAME, "contained": [{**GROUP, "id": "o"}], "managingOrganization": {"reference": "#o"}}
+        for resource, expected in (
+            (NAME, []),
+            (contained, []),
+            ({**NAME, "managingOrganization": {"reference": "#none"}}, [f"{place}.managingOrganization"]),
+            (BIRTH, [place]),
+            ({**NAME, "nonsense": 1}, [f"{place}.nonsense"]),
+            ({**NAME, "meta": {"profile": [X + "born"]}}, [place]),
+            (GROUP, ["Bundle"]),
+        ):
+            self.assertEqual(sorted(set(errors(made, bundle(resource)))), expected, resource)
+
     def test_unknown_profiles_are_noted(self) -> None:
         types = [{"code": "Patient", "profile": [X + "named", X + "unknown"]}]
         made = profile("p", "Bundle", {"path": "Bundle.entry.resource", "type": types})
@@ -177,9 +203,9 @@ class AlternativeTests(TestCase):
             nested = {**bundle(nested), "meta": {"profile": [X + "p"]}}
         found = [one.text for one in known.validate(nested, [X + "p"]) if one.severity == "error"]
         self.assertEqual(found, [])
-        nested["entry"][0]["resource"]["entry"][0]["resource"]["total"] = "wrong"
+        nested["entry"][0]["resource"]["entry"][0]["resource"]["timestamp"] = "wrong"
         places = {one.location for one in known.validate(nested) if one.severity == "error"}
-        self.assertEqual(places, {"Bundle.entry[0].resource.entry[0].resource.total"})
+        self.assertEqual(places, {"Bundle.entry[0].resource.entry[0].resource.timestamp"})
 
 
 class LimitTests(TestCase):

@@ -34,7 +34,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 @lru_cache(maxsize=1)
 def uncached() -> Library:
     """The maps of the project without the cache of results."""
-    made = Library.load(folder("maps"), compiled=False)
+    made = Library.load(folder("maps"), compiled=False, without_patient=samples.WITHOUT_PATIENT)
     made._compiler.groups.memo_plan = lambda *_: None  # type: ignore[method-assign]
     return made
 

@@ -137,7 +137,7 @@ class Tree:
     def schema(self, node: Node, kind: str, hosts: frozenset[str]) -> ObjectSchema:
         """The schema of an object at this node, with its invariants."""
         schema = ObjectSchema(node.element["path"] if "." in node.element["path"] else self.type)
-        schema.resource = node is self.root and self.type in definitions().resource_types
+        schema.resource = kind in definitions().resource_types
         for child in node.children.values():
             add_member(self, schema, child, hosts)
         schema.checks += type_rules(kind, self.compiler.terminology)
@@ -168,8 +168,11 @@ class Tree:
                 )
             )
         profiles = [canonical(one) for one in declared.get("profile", ())]
-        if kind in _RESOURCES or (kind in definitions().resource_types and not node.children):
-            return self.resource(profiles or ([] if kind in _RESOURCES else [canonical(kind)]), checks)
+        if kind in _RESOURCES:
+            return self.resource(profiles, (), checks)
+        if kind in definitions().resource_types:
+            inner = [_of_type(kind, self.schema(node, kind, self.hosts(node, kind)))] if node.children else []
+            return self.resource(profiles or [canonical(kind)], inner, checks)
         if node.children:
             schema = self.schema(node, kind, self.hosts(node, kind))
             schema.checks += checks
@@ -217,8 +220,11 @@ class Tree:
         of_type = self.compiler.base_type(profile)
         return of_type is None or definitions().is_a(kind, of_type)
 
-    def resource(self, profiles: Sequence[str], checks: Sequence[Check]) -> Check:
-        """The check of a nested resource against its type and the profiles, of which one has to fit."""
+    def resource(self, profiles: Sequence[str], inner: Sequence[Check], checks: Sequence[Check]) -> Check:
+        """The check of a nested resource against its type and the profiles, of which one has to fit.
+
+        `inner`: rules of this profile for its elements; `checks`: for the element that it is.
+        """
         validate_nested = self.compiler.validator.validate_nested
 
         def check(value: Any, extra: Any, location: str, run: Run) -> None:
@@ -229,7 +235,7 @@ class Tree:
                 if found is None:
                     kinds = sorted({str(self.compiler.base_type(one)) for one in profiles})
                     run.error("structure", f"a resource of type {' or '.join(kinds)} is expected", location)
-            validate_nested(value, location, run, chosen)
+            validate_nested(value, location, run, chosen, inner)
             for one in checks:
                 one(value, extra, location, run)
 
@@ -316,6 +322,17 @@ def _all_checks(base: Check, more: Sequence[Check]) -> Check:
         base(value, extra, location, run)
         for one in more:
             one(value, extra, location, run)
+
+    return check
+
+
+def _of_type(kind: str, schema: ObjectSchema) -> Check:
+    """The check of a resource by a schema of its type; another type is reported elsewhere."""
+    of_schema = object_check(schema)
+
+    def check(value: Any, extra: Any, location: str, run: Run) -> None:
+        if value.get("resourceType") == kind:
+            of_schema(value, extra, location, run)
 
     return check
 
