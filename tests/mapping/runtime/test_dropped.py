@@ -54,11 +54,16 @@ OVERWRITES = {
     "pid -> tgt.name as n then { pid.PID_5 as a -> n.text = a; pid.PID_6 as b -> n.text = b; };": "",  # a data type
     "pid.PID_7 as a -> tgt.deceased = cast(a, 'dateTime'); pid.PID_8 as b -> tgt.deceased = cast(b, 'dateTime');":
         "Patient.deceased",
+    # another type of a choice
+    "pid.PID_7 as a -> tgt.deceased = cast(a, 'dateTime'); pid -> tgt.deceased = true;": "",  # a decision of the map
+    "pid -> tgt.deceased = true; pid.PID_7 as a -> tgt.deceased = cast(a, 'dateTime');": "",  # a default is replaced
+    "pid.PID_11 as a -> tgt.deceased = cast(a, 'boolean'); pid.PID_7 as b -> tgt.deceased = cast(b, 'dateTime');":
+        "Patient.deceased",
     "pid.PID_10 as a -> tgt.id = a;": "Patient.id",  # no id
     "pid -> tgt.contact as c then { pid.PID_5 as a -> c.gender = a; pid.PID_6 as b -> c.gender = b; };":
         "Patient.contact.gender",
 }  # fmt: skip
-PID = "PID|||||ONE|TWO|19700101|19800101||not an id"
+PID = "PID|||||ONE|TWO|19700101|19800101||not an id|Y"
 
 
 def dropped(compiled: Program, *segments: str) -> str:

@@ -128,7 +128,7 @@ class TargetCompiler:
     def _create(self, target: Target, context: Variable, member: Member | None) -> Block:
         """`tgt.x as y`, `tgt.x = create('T') as y`"""
         kind = self._created_kind(target, member)
-        element = target_element(member, target.element, kind, context.slot)
+        element = self._named(target_element(member, target.element, kind, context.slot), target, context, member)
         slot = self.scope.declare(target.variable, kind, is_source=False).slot
         if self.models.is_primitive(kind):
             self.flushes.append(act(primitive_flusher(element, slot)))

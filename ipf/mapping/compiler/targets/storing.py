@@ -143,6 +143,18 @@ def _write_check_of_overwriting(writer: Writer, element: TargetElement) -> None:
     owner, defaults = f"{var(element.parent)}", writer.constant(element.defaults)
     writer.line(f"h = {owner}.get({element.key!r}, v)")
     writer.line(f"if h is not v and h != v and h not in {defaults}: r.dropped.append({element.path!r})")
+    _write_check_of_choice(writer, element)
+
+
+def _write_check_of_choice(writer: Writer, element: TargetElement) -> None:
+    """Note that a value of one type replaces a value of the message of another type in the same choice."""
+    if element.others and element.path:
+        given = f"{var(element.parent)}, {writer.constant(element.others)}, {writer.constant(element.defaults)}"
+        writer.line(f"if {writer.constant(_has_other)}({given}): r.dropped.append({element.path!r})")
+
+
+def _has_other(owner: Json, others: frozenset[str], defaults: Sequence[Any]) -> bool:
+    return not others.isdisjoint(owner) and any(name in owner and owner[name] not in defaults for name in others)
 
 
 @contextmanager
@@ -201,6 +213,7 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
     is_found_again = template == "{}" and not element.many and not element.is_open
 
     def write_new(writer: Writer) -> None:
+        _write_check_of_choice(writer, element)
         writer.line(f"{made} = v = {template}")
         store_source(writer, element, "v")
         writer.line(f"r.created.append(({owner}, {key}, v))")
