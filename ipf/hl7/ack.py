@@ -17,6 +17,7 @@ from ipf.hl7.header import Header
 
 ACCEPTED = frozenset(("AA", "CA"))
 FALLBACK_VERSION = "2.5.1"
+FALLBACK_PROCESSING = "P"
 
 _ENHANCED = {"AA": "CA", "AE": "CE", "AR": "CR"}
 _TABLE_0357 = {
@@ -132,7 +133,7 @@ def _around(header: Header, code: str) -> tuple[str, str, str]:
         f"{separator}"
     )
     tail = (
-        f"{separator}{field(11)}{separator}{field(12) or FALLBACK_VERSION}"
+        f"{separator}{field(11) or FALLBACK_PROCESSING}{separator}{field(12) or FALLBACK_VERSION}"
         f"{separator * 6 + charset if charset else ''}\rMSA{separator}{code}{separator}"
     )
     return head, f"{separator}{separator}{kind}{separator}", tail

@@ -22,6 +22,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ipf.hl7.charset import DEFAULT_FALLBACK
+
 NULL = '""'
 """The HL7 null value ("delete this value")."""
 
@@ -65,6 +67,8 @@ def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str 
     mark = separators.escape
     if not mark or mark not in text:
         return text
+    if f"{mark}{mark}X" in text:
+        text = _hexadecimal_run(mark).sub(lambda run: f"{mark}X{run[0].replace(mark, '').replace('X', '')}{mark}", text)
     pieces = text.split(mark)
     out = [pieces[0]]
     index = 1
@@ -79,6 +83,13 @@ def unescape(text: str, separators: Separators = DEFAULT_SEPARATORS, codec: str 
             out.append(pieces[index + 1])
             index += 2
     return "".join(out)
+
+
+@lru_cache(maxsize=64)
+def _hexadecimal_run(mark: str) -> re.Pattern[str]:
+    """Several `\\Xhh..\\` in a row: the bytes of one character may stand in several."""
+    one = rf"{re.escape(mark)}X(?:[0-9A-Fa-f]{{2}})+{re.escape(mark)}"
+    return re.compile(rf"{one}(?:{one})+")
 
 
 class Encoding:
@@ -146,10 +157,18 @@ def _meaning(code: str, separators: Separators, codec: str) -> str | None:
         return "" if _LAYOUT.match(code) else None
     if code[0] == "X":
         hexadecimal = _HEX.match(code)
-        return bytes.fromhex(hexadecimal[1]).decode(codec, "replace") if hexadecimal else None
+        return _decoded(bytes.fromhex(hexadecimal[1]), codec) if hexadecimal else None
     if code[0] == "Z":
         return separators.escape + code + separators.escape
     return "" if _CHARSET.match(code) else None
+
+
+def _decoded(given: bytes, codec: str) -> str:
+    """Bytes that are none in the character set of the message fall back as its own would."""
+    try:
+        return given.decode(codec)
+    except UnicodeError:
+        return given.decode(DEFAULT_FALLBACK, "replace")
 
 
 def _single(letter: str, separators: Separators) -> str | None:

@@ -23,8 +23,8 @@ _LONGEST_PATTERN = 1024
 class Header:
     """MSH of one message.  `fields[n]` is MSH-n as sent for n >= 2; `fields[1]` is the field separator.
 
-    Unescaped, empty when absent or null: `source_system` (MSH-3.1), `source_id` (MSH-10), `message_code`, `trigger` and
-    `structure` (MSH-9.1 to 9.3), `message_type` (`ADT_A01`).  `codec`: Python codec of the message.
+    Unescaped, empty when absent or null: `source_system` (MSH-3.1, else MSH-3.2), `source_id` (MSH-10), `message_code`,
+    `trigger` and `structure` (MSH-9.1 to 9.3), `message_type` (`ADT_A01`).  `codec`: Python codec of the message.
     `pattern`: the header with MSH-7 and MSH-10 empty, which is shared by messages that differ only in these; None: not
     cached.  It must not be changed.
     """
@@ -52,7 +52,7 @@ class Header:
         self.trigger = _value(parts[1]) if len(parts) > 1 else ""
         self.structure = _value(parts[2]) if len(parts) > 2 else ""
         self.message_type = f"{self.message_code}_{self.trigger}" if self.trigger else self.message_code
-        self.source_system = self.first(3)
+        self.source_system = self.first(3) or self._component(3, 2)
         self.source_id = self.first(10)
 
     def in_original_mode(self) -> Header:
@@ -89,6 +89,12 @@ class Header:
         if separators.escape and separators.escape in text:
             text = unescape(text, separators, self.codec)
         return _value(text)
+
+    def _component(self, number: int, component: int) -> str:
+        """A component of the first repetition of MSH-`number`, unescaped."""
+        separators = self.separators
+        parts = self.field(number).partition(separators.repetition)[0].split(separators.component)
+        return _value(unescape(parts[component - 1], separators, self.codec)) if len(parts) >= component else ""
 
     @property
     def sending_application(self) -> str:

@@ -131,6 +131,16 @@ class PersonTests(EngineTestCase):
             self.assertIn(f"{place}: ", said, control_id)
         self.assertEqual(self.found("Patient?identifier=NOBODYA"), [])
 
+    def test_what_msh_says(self) -> None:
+        """Its zone is that of all times, a sender may have a universal id only, and bytes in escapes fall back."""
+        msh = "MSH|^~\\&|^1.2.840.77^ISO|GENERAL|IPF|IPF|20260301101500+0500||ORU^R01^ORU_R01|MSH1||2.5.1"
+        result = "OBX|1|ST|X^X^L||caf\\XE9\\||||||F|||20260301090000"
+        (answer,) = self.send(text(msh, pid("MSHSAYS"), ORDER.format("MSHSAYS"), result))
+        self.assertEqual((answer[0].split(b"|")[10], answer[1]), (b"P", b"MSA|AA|MSH1"))
+        self.row("1.2.840.77", "MSH1", "DELIVERED")
+        (found,) = self.found("Observation?subject:Patient.identifier=MSHSAYS")
+        self.assertEqual((found["effectiveDateTime"], found["valueString"]), ("2026-03-01T09:00:00+05:00", "café"))
+
     def test_a_visit_that_is_told_again(self) -> None:
         """The same PV1 before a further order: report and result keep their patient."""
         sender, v = "AGAIN", pv1("AGAINV")

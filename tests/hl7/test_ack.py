@@ -125,5 +125,5 @@ class AcknowledgeTests(TestCase):
     def test_minimal_header(self) -> None:
         self.assertEqual(
             self.ack(r"MSH|^~\&|REG", "AR").split(b"\r")[:2],
-            [b"MSH|^~\\&|||REG||20240115093001+0000||ACK|OUR1||2.5.1", b"MSA|AR|"],
+            [b"MSH|^~\\&|||REG||20240115093001+0000||ACK|OUR1|P|2.5.1", b"MSA|AR|"],
         )

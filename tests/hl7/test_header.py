@@ -61,6 +61,16 @@ class HeaderTests(TestCase):
             problem = self.assertRaises(Problem, read_header, raw)
             self.assertEqual((problem.category, problem.place), (category, place), raw)
 
+    def test_a_universal_id_names_the_sender(self) -> None:
+        """HD: the name, else the universal id."""
+        for sent, meant in (
+            ("LAB", "LAB"), ("LAB^1.2^ISO", "LAB"), ("^1.2.840.99^ISO", "1.2.840.99"), ('""^1.2^ISO', "1.2"), ("^", ""),
+            ("^^ISO", ""), ("~LAB", ""), ("^a\\T\\b^L", "a&b"),
+        ):  # fmt: skip
+            for time in ("2026", "é"):  # cached, and read in full
+                raw = f"MSH|^~\\&|{sent}|H|IPF|H|{time}||ADT^A01|1|P|2.5\r".encode()
+                self.assertEqual(scan_header(raw).source_system, meant, sent)
+
     def test_line_ends(self) -> None:
         for end in (b"\r", b"\n", b"\r\n"):
             self.assertEqual(read_header(GOOD + end + b"PID|1").charset_names, ("8859/1", "UNICODE"), end)

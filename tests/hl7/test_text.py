@@ -99,7 +99,14 @@ class EscapeTests(TestCase):
         self.assertEqual(unescape(r"a\P\b", separators_of("|", r"^~\&#")), "a#b")
 
     def test_hexadecimal_is_in_the_character_set_of_the_message(self) -> None:
-        self.assertEqual(unescape("\\Xfc\\", codec="iso8859-1"), "ü")
+        """The bytes of one character may stand in several; others fall back."""
+        for sent, codec, meant in (
+            ("\\Xfc\\", "iso8859-1", "ü"), ("\\Xfc\\", "utf-8", "ü"), ("caf\\XE9\\ ", "utf-8", "café "),
+            ("\\Xc3\\\\Xbc\\", "utf-8", "ü"), ("a\\X41\\\\X42\\\\X43\\b", "utf-8", "aABCb"),
+            ("\\Xc3\\ \\Xbc\\", "utf-8", "Ã ¼"),
+            ("\\E\\\\X41\\", "utf-8", "\\A"), ("\\X41\\\\F\\", "utf-8", "A|"),
+        ):  # fmt: skip
+            self.assertEqual(unescape(sent, codec=codec), meant, sent)
 
     def test_escape_and_back(self) -> None:
         for separators in (Separators(), separators_of("#", "!*?@")):

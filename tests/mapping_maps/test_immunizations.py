@@ -21,7 +21,7 @@ CHILD = [
     (IMMUNIZATION, FIRST, "doseQuantity.code", "mL"),
     (IMMUNIZATION, FIRST, "primarySource", "true"),
     (IMMUNIZATION, FIRST, "lotNumber", "U1234"),
-    (IMMUNIZATION, FIRST, "recorded", "2026-03-20T10:10:00Z"),
+    (IMMUNIZATION, FIRST, "recorded", "2026-03-20T10:10:00-05:00"),
     (IMMUNIZATION, FIRST, "performer.function.coding.code", "OP | AP"),
     (IMMUNIZATION, FIRST, "performer.actor.display", "Dana Doctor | Nina Nurse"),
     (IMMUNIZATION, FIRST, "route.coding.code", "IM | IM"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -90,7 +91,26 @@ def zone_offset(name: str) -> Offset:
     return offset
 
 
+MESSAGE_OFFSET: ContextVar[str | None] = ContextVar("message_offset", default=None)
+"""The offset of MSH-7 while a message is mapped; None: times without an offset are in the zone of the installation."""
+
+
+def message_offset(sent: str, offset: Offset) -> str | None:
+    """What MSH-7 says of the times of its message (HL7 v2.9 section 2.A.22); None: `offset` is right.
+
+    A zone of the installation with this offset at this time stays in use, because it knows of daylight saving time.
+    """
+    match = _DTM.fullmatch(sent.strip())
+    if match is None or match["offset"] is None:
+        return None
+    local, stated = date_time(sent[: match.start("offset")], offset), _zone(match["offset"])
+    return None if local is not None and local.endswith(stated) else stated
+
+
 def _offset_at(offset: Offset, local: str) -> str:
+    own = MESSAGE_OFFSET.get()
+    if own is not None:
+        return own
     return offset if isinstance(offset, str) else offset(local[:16])
 
 

@@ -28,7 +28,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset
+from ipf.mapping.compiler.conversions import MESSAGE_OFFSET, Offset, message_offset
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
@@ -235,9 +235,13 @@ class Library:
         self, program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool
     ) -> MappingResult:
         started = perf_counter()
-        if trace:
-            program.run(message, key, overrides=overrides)  # a traced program marks no fields
-        bundle, run = program.run(message, key, trace=trace, overrides=overrides)
+        token = MESSAGE_OFFSET.set(message_offset(message.header.field(7), self.environment.offset))
+        try:
+            if trace:
+                program.run(message, key, overrides=overrides)  # a traced program marks no fields
+            bundle, run = program.run(message, key, trace=trace, overrides=overrides)
+        finally:
+            MESSAGE_OFFSET.reset(token)
         made = finished(bundle, run, Rules(self.environment.identity, program.moves))
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)

@@ -1,8 +1,8 @@
 """Cache keys of pure groups: a function from a frame to the key of the group's result.
 
 The key holds everything that the result depends on: the source text that the group reads, the encoding of the message,
-the content of the targets, and the codes that operators have mapped.  The key is None when one of these is too long or
-unknown; the group then runs.
+its zone, the content of the targets, and the codes that operators have mapped.  The key is None when one of these is
+too long or unknown; the group then runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from ipf.hl7.message import Component, Field, Segment, Subcomponent
+from ipf.mapping.compiler.conversions import MESSAGE_OFFSET
 from ipf.mapping.runtime.run import Frame
 from ipf.ports import Json
 
@@ -69,7 +70,7 @@ def key_function(plan: MemoPlan, group: Hashable) -> Callable[[Frame], Key | Non
         run = frame[0]
         if run.loose_references:
             return None
-        parts: list[Any] = [group, None if run.overrides is None else run.overrides.serial]
+        parts: list[Any] = [group, None if run.overrides is None else run.overrides.serial, MESSAGE_OFFSET.get()]
         if target:
             content = frame[target]
             text = str(content) if content else ""

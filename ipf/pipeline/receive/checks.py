@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ipf.errors import Category, Problem
 from ipf.hl7.charset import DEFAULT_CODEC, decode, sniff
 from ipf.hl7.header import Header
@@ -17,8 +19,22 @@ def codec_for(raw: bytes, header: Header, fallback: str) -> str:
         if wide is not None:
             return wide
     if raw.isascii() and not header.field(18):
-        return DEFAULT_CODEC
+        return fallback if _escapes_other_bytes(raw, header.separators.escape) else DEFAULT_CODEC
     return decode(raw, header.charset_names, fallback).codec
+
+
+def _escapes_other_bytes(raw: bytes, mark: str) -> bool:
+    """Whether hexadecimal escapes hold bytes that are no UTF-8."""
+    sign = mark.encode()
+    if not sign or sign + b"X" not in raw:
+        return False
+    one = re.escape(sign) + rb"X(?:[0-9A-Fa-f]{2})+" + re.escape(sign)
+    for run in re.finditer(b"(?:" + one + b")+", raw):
+        try:
+            bytes.fromhex(run[0].replace(sign, b"").replace(b"X", b"").decode()).decode()
+        except UnicodeError:
+            return True
+    return False
 
 
 def invalid_key(header: Header) -> Problem | None:
