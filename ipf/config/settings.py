@@ -165,10 +165,7 @@ class Settings(
         "IPF_ORDERING", one_of("patient", "sender", "none"), "patient", "messages that are converted in order"
     )
     passthrough_types: tuple[str, ...] = variable(
-        "IPF_PASSTHROUGH_TYPES",
-        message_types,
-        ("ADT_A04",),
-        "message types that are stored and acknowledged but not mapped",
+        "IPF_PASSTHROUGH_TYPES", message_types, ("ADT_A04",), "message types that are stored, acknowledged, not mapped"
     )
     require_map_types: tuple[str, ...] = variable(
         "IPF_REQUIRE_MAP_TYPES", message_types, ("ADT_A01",), "message types answered AE and not stored without a map"
@@ -186,10 +183,7 @@ class Settings(
         "IPF_MAPS_DIR", optional, None, "folder of maps; unset: the maps that are part of ipf"
     )
     identity_file: str | None = variable(
-        "IPF_IDENTITY_FILE",
-        optional,
-        None,
-        "TOML file: which numbers of PID-3 identify a patient; unset: the built-in table",
+        "IPF_IDENTITY_FILE", optional, None, "TOML file: which numbers of PID-3 identify a patient; unset: built in"
     )
     package_dir: str | None = variable(
         "IPF_PACKAGE_DIR", optional, None, "folder of FHIR packages (.tgz); unset: fhir/packages, if it exists"

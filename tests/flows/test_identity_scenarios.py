@@ -12,7 +12,6 @@ from typing import Any
 
 from ipf.errors import Problem
 from ipf.fhir.model.json import loads
-from ipf.mapping.library.maps import LocalMapper
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.identity import AnswerKind, ConflictKind, IdentityAnswer, IdentityAnswers, IdentityConflict
 from ipf.ports.messages.inbox import Claimed
@@ -126,7 +125,7 @@ class IdentityWorld(Suite):
         raw = text.replace("\n", "\r").encode() + b"\r"
         now = datetime.now(UTC)
         claimed = Claimed(self.count, 1, CORRELATION_ID, now, "APP", "M1", message_type, raw, "utf-8", 0)
-        mapped = await LocalMapper(samples.library()).transform(claimed)
+        mapped = samples.library().transform(claimed)
         assert mapped.entries is not None, message_type
         receipt = f"message/{self.count}"
         unit = Unit(DEFAULT_TENANT, mapped.entries, CORRELATION_ID, receipt, references=mapped.references)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -24,6 +23,7 @@ from zoneinfo import ZoneInfo
 from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.model.json import JsonDecimal
 from ipf.mapping.runtime.mending import printable
+from ipf.mapping.runtime.zone import MESSAGE_OFFSET
 
 Convert = Callable[[str], Any]
 Offset = str | Callable[[str], str]
@@ -89,10 +89,6 @@ def zone_offset(name: str) -> Offset:
         return f"{text[:3]}:{text[3:5]}"
 
     return offset
-
-
-MESSAGE_OFFSET: ContextVar[str | None] = ContextVar("message_offset", default=None)
-"""The offset of MSH-7 while a message is mapped; None: times without an offset are in the zone of the installation."""
 
 
 def message_offset(sent: str, offset: Offset) -> str | None:

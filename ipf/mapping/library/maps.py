@@ -28,7 +28,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import MESSAGE_OFFSET, Offset, message_offset
+from ipf.mapping.compiler.conversions import Offset, message_offset
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
@@ -42,7 +42,8 @@ from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
-from ipf.ports import Claimed, InstalledMap, Json, Mapped, Mapper, UnmappedCode, UnreadField
+from ipf.mapping.runtime.zone import MESSAGE_OFFSET
+from ipf.ports import Claimed, InstalledMap, Json, Mapped, UnmappedCode, UnreadField
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.messages.sources import PolledSource
 
@@ -398,28 +399,10 @@ def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap])
     return tables
 
 
-class LocalMapper:
-    """The mapping service in this process, with a fixed library."""
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-
-    def has_map(self, message_type: str) -> bool:
-        """Whether a map for this type is installed."""
-        return self._library.has_map(message_type)
-
-    async def transform(self, message: Claimed) -> Mapped:
-        """Message bytes to transaction Bundle, without waiting."""
-        return self._library.transform(message)
-
-
-_: type[Mapper] = LocalMapper
-
 __all__ = [
     "PACKAGE_TYPES",
     "SOURCE_TEXT",
     "Library",
-    "LocalMapper",
     "MappingResult",
     "ProfiledMessage",
     "VendorProfiles",

@@ -13,8 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from ipf.hl7.message import Component, Field, Segment, Subcomponent
-from ipf.mapping.compiler.conversions import MESSAGE_OFFSET
 from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.zone import MESSAGE_OFFSET
 from ipf.ports import Json
 
 LONGEST_SOURCE = 512
