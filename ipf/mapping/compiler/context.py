@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+from ipf.mapping.compiler.elements import ElementNames
 from ipf.mapping.compiler.emit import Block, Writer
 from ipf.mapping.compiler.expressions.expression import Expression
 from ipf.mapping.compiler.groups import Groups, Unit
@@ -13,7 +14,7 @@ from ipf.mapping.compiler.kinds import BUNDLE, STRING, UNKNOWN, Kind
 from ipf.mapping.compiler.scope import Scope, Variable
 from ipf.mapping.compiler.values import Value, constant, value_source
 from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, StructureMap
+from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
 from ipf.mapping.runtime.memo import MemoizedGroup, ResultCache
 from ipf.mapping.runtime.run import Act, Frame
 
@@ -94,7 +95,13 @@ class GroupContext:
         def fail(problem: str) -> FmlError:
             return self.fail(f"in a FHIRPath expression: {problem}", place)
 
-        return Expression.read(text, scope, item, focus, fail, self.groups.environment.host)
+        found = Expression.read(text, scope, item, focus, fail, self.groups.environment.host)
+        ElementNames(self.models, fail).check_expression(found.node, item, scope.names)
+        return found
+
+    def check_path(self, kind: Kind, source: Source) -> None:
+        """Check the elements that a source names.  `kind`: of its context."""
+        ElementNames(self.models, lambda text: self.fail(text, source.place)).check_path(kind, source.element)
 
     def value(self, parameter: Parameter, scope: Scope, place: Place) -> Value:
         """A compiled argument."""

@@ -15,17 +15,19 @@ Source: https://hl7.org/fhir/R4/structuredefinition.html, https://hl7.org/fhir/R
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.definitions import Element
 from ipf.fhir.model.definitions import definitions as r4_definitions
 from ipf.mapping.compiler.kinds import Kind, Member, fhir
 
 V2_CANONICAL = "urn:ipf:v2:"
 FHIR_CANONICAL = re.compile(r"http://hl7\.org/fhir/(?:(4\.0|R4)(?:\.\d)?/)?StructureDefinition/(\w+)")
 OTHER_FHIR = re.compile(r"http://hl7\.org/fhir/([\d.]+|R\w+)/StructureDefinition/(\w+)")
+_EVERYWHERE = frozenset(("id", "extension", "modifierExtension"))
 ABSTRACT = frozenset(("", "Resource", "DomainResource", "Element", "BackboneElement", "Any"))
 
 
@@ -59,8 +61,19 @@ class Models:
     def is_modelled(self, kind: Kind) -> bool:
         """Whether all elements of the kind are known, so that an unknown one is a mistake in the map."""
         if kind.model == "fhir":
-            return kind.name not in ABSTRACT and not self.is_primitive(kind)
+            return kind.name not in ABSTRACT and self._fhir.is_type(kind.name) and not self.is_primitive(kind)
         return self._logical.is_modelled(kind) and not self.is_primitive(kind)
+
+    def lacks(self, kind: Kind, name: str) -> bool:
+        """Whether no value of the kind can have an element of this name."""
+        if name in _EVERYWHERE:
+            return False
+        if self.is_primitive(kind):
+            return name != "value"
+        if name == "resourceType" and self.is_resource(kind):
+            return False
+        is_complete = self.is_modelled(kind) if kind.model == "fhir" else kind in self._logical.complete
+        return is_complete and self.member(kind, name) is None
 
     def is_primitive(self, kind: Kind) -> bool:
         """Whether values of the kind are JSON scalars."""
@@ -79,15 +92,30 @@ class Models:
         if kind.model == "fhir":
             return self._fhir_member(kind.name, name)
         members = self._logical.members.get(kind.model, {})
-        return members.get(f"{kind.name}.{name}") or members.get(f"{kind.name}.{name}[x]")
+        found = members.get(f"{kind.name}.{name}") or members.get(f"{kind.name}.{name}[x]")
+        return found or next(_of_choices(members, kind, name), None)
 
     def _fhir_member(self, path: str, name: str) -> Member | None:
         element = self._fhir.element(path, name)
         if element is None:
             return None
-        kinds = tuple(fhir(one) for one in element.types)
-        keys = {one: element.json_name(one) for one in element.types} if element.choice else {}
-        return Member(element.name, element.many, kinds, keys)
+        return fhir_member(element)
+
+
+def fhir_member(element: Element) -> Member:
+    """An element of an R4 type."""
+    kinds = tuple(fhir(one) for one in element.types)
+    keys = {one: element.json_name(one) for one in element.types} if element.choice else {}
+    return Member(element.name, element.many, kinds, keys)
+
+
+def _of_choices(members: Mapping[str, Member], kind: Kind, name: str) -> Iterator[Member]:
+    """A choice by its JSON name, `valueQuantity`, as an element of one type."""
+    for end in [place for place, one in enumerate(name) if place and one.isupper()]:
+        choice = members.get(f"{kind.name}.{name[:end]}[x]")
+        for one in choice.kinds if choice is not None else ():
+            if choice is not None and choice.keys[one.name] == name:
+                yield Member(name, False, (one,), {})
 
 
 _BASE = re.compile(r"http://hl7\.org/fhir/StructureDefinition/(\w+)")
@@ -99,12 +127,13 @@ Definition = Mapping[str, Any]
 class Logical:
     """Content of the StructureDefinitions.
 
-    `members` by model and path.  `roots`: the kinds with a definition.  `resources`: those with resourceType in JSON.
-    `by_url`: kind by canonical.
+    `members` by model and path.  `roots`: the kinds with a definition.  `complete`: the kinds of which all elements are
+    known.  `resources`: those with resourceType in JSON.  `by_url`: kind by canonical.
     """
 
     members: dict[str, dict[str, Member]] = field(default_factory=dict)
     roots: set[Kind] = field(default_factory=set)
+    complete: set[Kind] = field(default_factory=set)
     resources: set[Kind] = field(default_factory=set)
     by_url: dict[str, Kind] = field(default_factory=dict)
 
@@ -143,9 +172,30 @@ def read_definitions(definitions: Iterable[Definition]) -> Logical:
     for url, one in by_url.items():
         kind = logical.by_url[url] if url in logical.by_url else logical.by_url[_versioned(one)]
         members = logical.members.setdefault(kind.model, {})
-        for path, element in _elements(one, by_url):
-            members[path] = _member(logical, kind.model, path, element)
+        line = _lineage(one, by_url)
+        base = _r4_base(line[-1])
+        members.update({f"{kind.name}.{name}": member for name, member in _r4_members(base)})
+        for path, element in _elements(_root(one), line):
+            members[path] = _member(logical, kind.model, path, element, members.get(path))
+        if base is not None:
+            owners = {path.rpartition(".")[0] for path in members} if not base else {kind.name}
+            logical.complete |= {Kind(kind.model, owner) for owner in owners if owner}
     return logical
+
+
+def _r4_base(definition: Definition) -> str | None:
+    """The R4 type that the first of a line of definitions extends; empty: none; None: a type that is not known."""
+    base = str(definition.get("baseDefinition", ""))
+    if "snapshot" in definition or not base or base.endswith("/StructureDefinition/Base"):
+        return ""
+    match = FHIR_CANONICAL.fullmatch(base)
+    return match[2] if match and not _version(definition) and r4_definitions().is_type(match[2]) else None
+
+
+def _r4_members(base: str | None) -> Iterator[tuple[str, Member]]:
+    """The elements of an R4 type by name."""
+    for name, one in r4_definitions().members(base).items() if base else ():
+        yield f"{name}[x]" if one.choice else name, fhir_member(one)
 
 
 def _version(definition: Definition) -> str:
@@ -182,23 +232,32 @@ def _own_elements(definition: Definition) -> list[Mapping[str, Any]]:
     return list((definition.get("snapshot") or definition.get("differential") or {}).get("element", ()))
 
 
-def _elements(definition: Definition, known: Mapping[str, Definition]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Elements by path; of a differential, the elements of its bases first."""
+def _lineage(definition: Definition, known: Mapping[str, Definition]) -> list[Definition]:
+    """A definition, and its bases as long as there is no snapshot."""
     line = [definition]
     while "snapshot" not in line[-1]:
         base = known.get(str(line[-1].get("baseDefinition", "")))
         if base is None or any(base is one for one in line):
             break
         line.append(base)
-    root = _root(definition)
+    return line
+
+
+def _elements(root: str, line: Sequence[Definition]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Elements by path; of a differential, the elements of its bases first."""
     for one in reversed(line):
         for element in _own_elements(one):
             _, dot, rest = str(element["path"]).partition(".")
             yield root + dot + rest, element
 
 
-def _member(logical: Logical, model: str, path: str, element: Mapping[str, Any]) -> Member:
+def _member(
+    logical: Logical, model: str, path: str, element: Mapping[str, Any], inherited: Member | None = None
+) -> Member:
+    """An element.  `inherited`: the same in a base, from which it has its types when it states none."""
     name = path.rpartition(".")[2]
+    if inherited is not None and not element.get("type") and not element.get("contentReference"):
+        return inherited if "max" not in element else replace(inherited, many=str(element["max"]) not in ("0", "1"))
     many = str(element.get("max", "1")) not in ("0", "1")
     reference = str(element.get("contentReference", "")).rpartition("#")[2]
     if reference:

@@ -103,6 +103,7 @@ class RuleCompiler:
         context = self.context.variable(source.context, scope, source.place)
         wanted = self.unit.kind(source.type, source.place, is_source=True) if source.type else None
         if source.element:
+            self.context.check_path(context.kind, source)
             steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
             fetch = loops.traced_items_of(steps, context.slot)
         else:
@@ -172,6 +173,7 @@ class RuleCompiler:
 
     def _general_loop(self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None) -> Found:
         if source.element:
+            self.context.check_path(context.kind, source)
             walk, kind = compile_path(self.models, context.kind, source.element, wanted)
             fetch = loops.items_of(walk, context.slot)
         else:

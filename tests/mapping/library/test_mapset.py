@@ -131,7 +131,8 @@ class MapSetTests(TestCase):
         wanted = [{"valueString": one} for one in "bcd"]
         self.assertEqual(target, {"resourceType": "Observation", "valueString": "a", "component": wanted})
         back = FROM_R5.replace("src.value : string as v -> tgt.value = v;", "src.stauts as s;")
-        MapSet([parse(back)], structure_definitions=[R5]).program("urn:test:map")  # sources may have more
+        error = self.assertRaises(FmlError, MapSet([parse(back)], structure_definitions=[R5]).program, "urn:test:map")
+        self.assertEqual((error.text, error.place), ("Observation has no element 'stauts'", "map:5:3"))
         other = HEAD + 'uses "http://hl7.org/fhir/5.0/StructureDefinition/Observation" alias O as target\n'
         other += "group main(source src, target tgt : O) { src -> tgt.stauts = 'x'; }"
         error = self.assertRaises(FmlError, MapSet([parse(other)], structure_definitions=[R5]).program, "urn:test:map")

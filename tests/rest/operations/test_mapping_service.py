@@ -198,6 +198,27 @@ class MappingServiceTests(TestCase):
         self.assertEqual((await self.ask("GET", "StructureMap/$transform")).status, 405)
         self.assertEqual((await self.ask("GET", "Patient")).status, 404)
 
+    async def test_elements_that_a_source_does_not_have(self) -> None:
+        """A map in the request, and one to install: 422 with line and column, in sources and in FHIRPath."""
+        for right, wrong, place, text in (
+            ("src.gender", "src.gendre", "8:3", "Patient has no element 'gendre'"),
+            ("src.name as name", "src.name as name where (usee = 'x')", "7:3", "HumanName has no element 'usee'"),
+            ("src.name as name", "src.name as name check (name.usee = 'x')", "7:3", "HumanName has no element 'usee'"),
+            ("src.name as name", "src.name.familly as name", "7:3", "HumanName has no element 'familly'"),
+            ("tgt.name = name", "tgt.birthDate = (src.birthdate)", "7:23", "Patient has no element 'birthdate'"),
+        ):
+            broken = RESOURCE_MAP.replace(right, wrong)
+            inline = [{"name": "map", "valueString": broken}, {"name": "content", "resource": PATIENT}]
+            status, outcome = await self.transform("", {"resourceType": "Parameters", "parameter": inline})
+            self.assertEqual((status, outcome["resourceType"]), (422, "OperationOutcome"), outcome)
+            self.assertIn(f"{place}: ", outcome["issue"][0]["diagnostics"])
+            self.assertIn(text, outcome["issue"][0]["diagnostics"])
+            answer = await self.ask("POST", "StructureMap", broken.encode(), FML)
+            issue = json.loads(answer.body)["issue"][0]
+            self.assertEqual(answer.status, 422)
+            self.assertTrue(issue["expression"][0].endswith(f":{place}"), issue)
+            self.assertIn(text, issue["diagnostics"])
+
     async def test_reading(self) -> None:
         """By url, by id, as text; ConceptMaps of the folder and of packages."""
         found = json.loads((await self.ask("GET", f"StructureMap?url={URL}")).body)
