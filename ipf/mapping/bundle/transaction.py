@@ -36,6 +36,7 @@ from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
 from ipf.mapping.bundle.orders import ORDER, code_condition, repeated_number, services
 from ipf.mapping.language.identity_table import IdentityTable
+from ipf.mapping.runtime.references import point
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.identity import Identity, IdentityKey, Role, Service
@@ -91,7 +92,7 @@ class Transaction:
             number = number_of(id(resource))
             if number is not None and name in holder:
                 if is_renamed:
-                    holder[name] = urls[number]
+                    point(holder, name, (run.urn(resource),), urls[number])
                 found.append((holder, name, number))
         if run.loose_references:
             merged = self.merged

@@ -11,7 +11,7 @@ from ipf.mapping.compiler.emit import Block, Writer
 from ipf.mapping.compiler.expressions.expression import Expression
 from ipf.mapping.compiler.groups import Groups, Unit
 from ipf.mapping.compiler.kinds import BUNDLE, STRING, UNKNOWN, Kind
-from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.compiler.values import Value, constant, value_source
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
@@ -89,13 +89,18 @@ class GroupContext:
             raise self.fail(f"unknown variable '{name}' (in scope: {known})", place)
         return found
 
-    def expression(self, text: str, scope: Scope, item: Kind, place: Place, focus: str = "") -> Expression:
-        """A FHIRPath text of the map.  `item`: kind of the item in focus.  `focus`: the variable that names it."""
+    def expression(
+        self, text: str, scope: Scope, item: Kind, place: Place, focus: str = "", origin: Origin = (0, "")
+    ) -> Expression:
+        """A FHIRPath text of the map.  `item`: kind of the item in focus.  `focus`: the variable that names it.
+
+        `origin`: slot and element of the object in which the item is found.
+        """
 
         def fail(problem: str) -> FmlError:
             return self.fail(f"in a FHIRPath expression: {problem}", place)
 
-        found = Expression.read(text, scope, item, focus, fail, self.groups.environment.host)
+        found = Expression.read(text, scope, item, focus, fail, self.groups.environment.host, origin)
         ElementNames(self.models, fail).check_expression(found.node, item, scope.names)
         return found
 

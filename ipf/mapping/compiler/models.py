@@ -102,6 +102,12 @@ class Models:
         return fhir_member(element)
 
 
+def member_of_choice(models: Models, kinds: Iterable[Kind], name: str) -> Member | None:
+    """The element of a value that has one of these kinds at run time; None if the kinds have different ones."""
+    found = [one for kind in kinds if (one := models.member(kind, name)) is not None]
+    return found[0] if found and all(one == found[0] for one in found) else None
+
+
 def fhir_member(element: Element) -> Member:
     """An element of an R4 type."""
     kinds = tuple(fhir(one) for one in element.types)

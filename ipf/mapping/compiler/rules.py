@@ -214,7 +214,8 @@ class RuleCompiler:
         return (loops.picked(fetch, source.list_mode) if source.list_mode else fetch), kind
 
     def _expression(self, text: str, source: Source, scope: Scope, kind: Kind) -> Any:
-        return self.context.expression(text, scope, kind, source.place, source.variable)
+        origin = _origin(source, scope.names[source.context])
+        return self.context.expression(text, scope, kind, source.place, source.variable, origin)
 
     def _place(self, rule: Rule, source: Source) -> str:
         """The rule in an error message: map, group, rule and source; never data."""

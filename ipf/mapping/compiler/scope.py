@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ipf.mapping.compiler.kinds import Kind
+from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 
 Origin = tuple[int, str]
 
@@ -15,6 +15,7 @@ class Variable:
 
     `is_json`: an item of a JSON source, which may be a primitive with extensions (`FhirNode`).  `origin`: slot and
     element of the object that it was found in, which tell the type of a choice at run time; slot 0 = not known.
+    `choice`: of a target of unknown kind the kinds that it may have.
     """
 
     slot: int
@@ -22,6 +23,7 @@ class Variable:
     is_source: bool
     is_json: bool = False
     origin: Origin = (0, "")
+    choice: tuple[Kind, ...] = ()
 
 
 @dataclass(slots=True)
@@ -52,6 +54,12 @@ class Scope:
     ) -> Variable:
         """A new variable; it hides an earlier one of the same name."""
         return self.bind(name, self.layout.new_slot(), kind, is_source=is_source, is_json=is_json, origin=origin)
+
+    def declare_choice(self, name: str, kinds: tuple[Kind, ...]) -> Variable:
+        """A new variable for a target that has one of these kinds at run time."""
+        variable = Variable(self.layout.new_slot(), UNKNOWN, is_source=False, choice=kinds)
+        self.names[name] = variable
+        return variable
 
     def bind(
         self, name: str, slot: int, kind: Kind, *, is_source: bool, is_json: bool = False, origin: Origin = (0, "")

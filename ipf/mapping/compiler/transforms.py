@@ -21,8 +21,9 @@ from ipf.fhir.model.definitions import definitions
 from ipf.mapping.compiler.conversions import Convert, as_text, code
 from ipf.mapping.compiler.kinds import STRING, TEXT, Kind, fhir
 from ipf.mapping.compiler.models import Models
+from ipf.mapping.compiler.translation import translator
 from ipf.mapping.compiler.values import NOTHING, Value, text_source
-from ipf.mapping.language.concepts import ConceptTables
+from ipf.mapping.language.concepts import ConceptTables, Table
 from ipf.mapping.runtime.run import Frame, Get, Run, Unmapped
 from ipf.ports import Json
 
@@ -180,13 +181,30 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     kind = TRANSLATED.get(wanted)
     if kind is None:
         raise context.fail(f"translate gives {', '.join(TRANSLATED)}; not '{wanted}'")
+    # an unknown display or system is no unmapped code
+    is_counted = wanted not in ("display", "system") and not table.is_partial
+    look_up = _look_up(table, name, wanted, is_counted=is_counted)
+    if _may_be_structure(context, arguments[0]):
+        get, of_codings = arguments[0].get, translator(table, name, wanted, is_counted=is_counted)
+
+        def translate_any(frame: Frame) -> Any:
+            given = get(frame)
+            return of_codings(frame[0], given) if type(given) is dict else look_up(frame[0], as_text(given))
+
+        return Value(translate_any, kind)
     text = text_of(arguments[0])
+    return Value(
+        lambda frame: look_up(frame[0], text(frame)),
+        kind,
+        write=lambda writer: f"{writer.constant(look_up)}(r, {text_source(writer, arguments[0], text)})",
+    )
+
+
+def _look_up(table: Table, name: str, wanted: str, *, is_counted: bool) -> Callable[[Run, str | None], Any]:
+    """What translates the text of a code."""
     results: Mapping[str, Any] = table.results(wanted)
     fixed = table.fixed(wanted)
     without_match = table.without_match
-    # an unknown display or system is no unmapped code
-    is_counted = wanted not in ("display", "system") and not table.is_partial
-
     member = "code" if wanted == "uri" else wanted
     url = table.url or name
 
@@ -216,12 +234,12 @@ def _translate(context: Context, arguments: Arguments) -> Value:
             return None
         return {"coding": [found]} if wanted == "CodeableConcept" else found
 
-    look_up = translate_to_object if kind.name in ("Coding", "CodeableConcept") else translate
-    return Value(
-        lambda frame: look_up(frame[0], text(frame)),
-        kind,
-        write=lambda writer: f"{writer.constant(look_up)}(r, {text_source(writer, arguments[0], text)})",
-    )
+    return translate_to_object if TRANSLATED[wanted].name in ("Coding", "CodeableConcept") else translate
+
+
+def _may_be_structure(context: Context, value: Value) -> bool:
+    """Whether a value may be a Coding or a CodeableConcept."""
+    return value.constant is NOTHING and not value.kind.is_text and not context.models.is_primitive(value.kind)
 
 
 TRANSLATED = {

@@ -35,6 +35,7 @@ class Table:
         self.names = tuple(str(resource[key]) for key in ("id", "name") if resource.get(key))
         self.is_partial = {"url": PARTIAL, "valueBoolean": True} in resource.get("extension", ())
         self._codings: dict[str, Json] = {}
+        self._by_system: dict[tuple[str, str], Json] = {}
         self._fixed: Json | None = None
         said: set[str] = set()
         for group in resource.get("group", ()):
@@ -43,11 +44,14 @@ class Table:
         self.without_match = frozenset(said - self._codings.keys())
 
     def _add(self, group: Mapping[str, Any]) -> None:
-        system = group.get("target")
+        system, source = group.get("target"), str(group.get("source") or "").partition("|")[0]
         for element in group.get("element", ()):
             for target in element.get("target", ()):
                 if target.get("code") and _relation(target) not in NO_MATCH:
-                    self._codings.setdefault(str(element.get("code", "")), _coding(system, target))
+                    code = str(element.get("code", ""))
+                    coding = _coding(system, target)
+                    self._codings.setdefault(code, coding)
+                    self._by_system.setdefault((source, code), coding)
                     break
         unmapped = group.get("unmapped") or {}
         if unmapped.get("mode") == "fixed" and self._fixed is None:
@@ -59,6 +63,12 @@ class Table:
             key = "code" if wanted == "uri" else wanted
             return {code: coding[key] for code, coding in self._codings.items() if key in coding}
         return dict(self._codings)
+
+    def coding_of(self, system: str, code: str) -> Json | None:
+        """The result for a code of a system: of a group for this system or for any; without a system, of any group."""
+        if not system:
+            return self._codings.get(code)
+        return self._by_system.get((system, code)) or self._by_system.get(("", code))
 
     def fixed(self, wanted: str) -> Any:
         """The result for codes without a row; None without such a rule."""

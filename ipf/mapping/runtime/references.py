@@ -106,22 +106,43 @@ def _ids_in(element: Any) -> Iterator[int]:
 Reference = tuple[Json, str, Json]
 
 
+def point(holder: Json, key: str, before: Iterable[str], after: str) -> None:
+    """Write the final text of a reference.  In a list it replaces the texts `before`, and other items stay."""
+    held = holder[key]
+    if type(held) is list:
+        held[:] = [after if one in before else one for one in held]
+    else:
+        holder[key] = after
+
+
+def unlink(holder: Json, key: str, text: str) -> bool:
+    """Remove a reference, of a list the items with its text; whether there was one."""
+    held = holder.get(key)
+    kept = [one for one in held if one != text] if type(held) is list else []
+    if kept and type(held) is list:
+        is_changed = len(kept) < len(held)
+        held[:] = kept
+        return is_changed
+    return holder.pop(key, None) is not None
+
+
 def settle(references: Iterable[Reference], named: Iterable[tuple[Json, str]], created: Iterable[Reference]) -> None:
     """Give each resource that is referred to an id, and write its final reference, in a result that is no Bundle.
 
     `named`: resources and the ids made for them.  `created`: elements made by the run, as (parent, name, element).
     """
-    names = {id(resource): name for resource, name in named}
-    if not names:
-        return
-    for resource, name in named:
+    pairs = list(named)
+    names = {id(resource): name for resource, name in pairs}
+    for resource, name in pairs:
         if len(resource) > 1 and "resourceType" in resource:
             resource.setdefault("id", name)
     contained = {id(child) for _, name, child in created if name == "contained"}
     for holder, key, resource in references:
         if key in holder and id(resource) in names and resource.get("id"):
             is_inside = id(resource) in contained
-            holder[key] = f"#{resource['id']}" if is_inside else f"{resource['resourceType']}/{resource['id']}"
+            kind = resource["resourceType"]
+            before = (f"{kind}/{resource['id']}", f"{kind}/{names[id(resource)]}")
+            point(holder, key, before, f"#{resource['id']}" if is_inside else before[0])
 
 
 def name_entries(bundle: Json, urns: dict[int, str], references: Iterable[Reference]) -> None:
@@ -136,4 +157,4 @@ def name_entries(bundle: Json, urns: dict[int, str], references: Iterable[Refere
                 entry["fullUrl"] = urn
     for holder, key, resource in references:
         if key in holder and id(resource) in urls:
-            holder[key] = urls[id(resource)]
+            point(holder, key, (urns[id(resource)],), urls[id(resource)])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent, printable
-from ipf.mapping.runtime.references import SourceReferences, settle
+from ipf.mapping.runtime.references import SourceReferences, settle, unlink
 from ipf.mapping.runtime.trace import Step, Trace
 from ipf.ports import Json
 
@@ -55,7 +55,8 @@ class Run:
     result is a Bundle, and what is in `extensions`, `checked` and `extended` is made valid (`mending`): extensions,
     other elements with the rules of their type, and lists of primitives with extensions, as (owner, key).  `trace`:
     None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources
-    that are referred to where there is no Bundle, with the ids made for them.
+    that are referred to where there is no Bundle, with the ids made for them.  `copied`: the objects of copies whose
+    type the map does not know, with their FHIR type or "", and the names of their elements, by id().
     """
 
     key: bytes
@@ -80,6 +81,7 @@ class Run:
     is_recording: bool = False
     overrides: Overrides | None = None
     named: dict[int, tuple[Json, str]] = field(default_factory=dict)
+    copied: dict[int, tuple[Json, str, frozenset[str]]] = field(default_factory=dict)
     _count: int = 0
     _stem: str = ""
     _in_source: SourceReferences | None = None
@@ -97,6 +99,17 @@ class Run:
             return self.urn(resource)
         _, name = self.named.setdefault(id(resource), (resource, self.urn(resource).rpartition(":")[2]))
         return f"{resource['resourceType']}/{resource.get('id') or name}"
+
+    def note_copy(self, value: Any, kind: str = "") -> None:
+        """Record the objects of a copy, whose elements stay as they are: single, or lists.  `kind`: its FHIR type."""
+        stack = [value]
+        while stack:
+            one = stack.pop()
+            if type(one) is dict:
+                self.copied[id(one)] = (one, kind if one is value else "", frozenset(one))
+                stack.extend(one.values())
+            elif type(one) is list:
+                stack.extend(one)
 
     def urn(self, resource: Json) -> str:
         """`urn:uuid:...` of a resource of this run, always the same one."""
@@ -210,7 +223,7 @@ class Run:
             if len(resource) > 1:
                 alive.append(reference)
             else:
-                dropped = holder.pop(name, None) is not None or dropped
+                dropped = unlink(holder, name, self.reference(resource)) or dropped
         self.references = alive
         return dropped
 

@@ -219,6 +219,42 @@ class MappingServiceTests(TestCase):
             self.assertTrue(issue["expression"][0].endswith(f":{place}"), issue)
             self.assertIn(text, issue["diagnostics"])
 
+    async def test_what_a_map_in_the_request_sees_of_fhir(self) -> None:
+        """The value of a primitive, the type of a variable, a translated CodeableConcept, a copy, and references."""
+        source = {**PATIENT, "maritalStatus": {"coding": [{"code": "female"}]}, "deceasedBoolean": True}
+        head, _, _ = RESOURCE_MAP.partition("  src.name")
+        for rule, wanted in (
+            ("src.gender.value as g where (%g.value = 'female') -> tgt.gender = g;", {"gender": "female"}),
+            ("src.name as n then { src where (%n is HumanName) -> tgt.active = true; };", {"active": True}),
+            ("src.deceased as d then { src where (%d is boolean) -> tgt.active = d; };", {"active": True}),
+            (
+                f"src.maritalStatus as m -> tgt.gender = translate(m, '{PUBLISHED['url']}', 'code');",
+                {"gender": "other"},
+            ),
+            (
+                "src -> tgt.contained = src as c, c.gender = 'male', c.name = create('HumanName') as n, n.text = 'x';",
+                {"contained": [{**source, "gender": "male", "name": [*PATIENT["name"], {"text": "x"}]}]},
+            ),
+        ):
+            inline = [{"name": "map", "valueString": f"{head}{rule}}}"}, {"name": "content", "resource": source}]
+            status, made = await self.transform("", {"resourceType": "Parameters", "parameter": inline})
+            self.assertEqual((status, made), (200, {"resourceType": "Person", **wanted}), rule)
+
+    async def test_references_in_a_list_of_a_message(self) -> None:
+        """A text in a list names the entry of the transaction; two entries of one identity are one."""
+        text = MAP.replace(
+            "    pid.PID_13 as phone", "    pid.PID_3 -> bundle.entry as f, f.resource = create('CarePlan') as d,"
+            " d.status = 'draft', d.intent = 'plan', d.subject = reference(patient), d.instantiatesUri = 'urn:a',"
+            " d.instantiatesUri = reference(patient), e.fullUrl = 'urn:late';\n    pid.PID_13 as phone",
+        )  # fmt: skip
+        inline = [{"name": "map", "valueString": text}, {"name": "content", "valueString": er7().decode()}]
+        status, bundle = await self.transform("", {"resourceType": "Parameters", "parameter": inline})
+        self.assertEqual(status, 200, bundle)
+        patient, plan = bundle["entry"]
+        name = patient["fullUrl"]
+        self.assertEqual(plan["resource"]["subject"], {"reference": name})
+        self.assertEqual(plan["resource"]["instantiatesUri"], ["urn:a", name])
+
     async def test_reading(self) -> None:
         """By url, by id, as text; ConceptMaps of the folder and of packages."""
         found = json.loads((await self.ask("GET", f"StructureMap?url={URL}")).body)

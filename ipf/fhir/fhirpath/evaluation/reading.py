@@ -39,7 +39,7 @@ def path(source: Code, names: tuple[str, ...], model: Model) -> Code:
         if step is not None and step.type is not None:
             source = typed(source, step.key, step.type, model)
         elif kind is not None and model.is_primitive(kind):
-            source = _of_primitive(source.run, name)
+            source = _of_primitive(source.run, name, kind)
         else:
             source = _untyped(source.nodes(), name, model)
     return source
@@ -155,8 +155,16 @@ def _members(items: Items, names: tuple[str, ...], model: Model) -> Items:
     return items
 
 
-def _of_primitive(source: Run, name: str) -> Code:
-    """`id` and `extension` of a primitive."""
+def _values(items: Items) -> Items:
+    """Primitives without id and extensions; those that have no value are left out."""
+    values = [one.value if type(one) is FhirNode else one for one in items]
+    return [one for one in values if type(one) in SCALARS]
+
+
+def _of_primitive(source: Run, name: str, primitive: str) -> Code:
+    """`value`, `id` and `extension` of a primitive."""
+    if name == "value":
+        return Code(lambda context, this: _values(source(context, this)), primitive)
     if name not in ("id", "extension"):
         return Code(nothing)
     kind = "string" if name == "id" else "Extension"

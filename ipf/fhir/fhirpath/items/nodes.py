@@ -212,6 +212,8 @@ def member(items: Items, name: str, model: Model) -> Items:
 def _member_of_node(found: Items, node: FhirNode, name: str, model: Model) -> None:
     value = node.value
     if type(value) is not dict or (node.type is not None and node.type[0].islower()):  # a primitive
+        if name == "value" and type(value) in SCALARS and node.type is not None and node.type[0].islower():
+            found.append(FhirNode(value, node.type))
         if type(node.extra) is not dict or name not in ("extension", "id"):
             return
         value = node.extra

@@ -19,8 +19,9 @@ from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Writer
 from ipf.mapping.compiler.expressions import native
 from ipf.mapping.compiler.expressions.native_source import condition_source, text_source
+from ipf.mapping.compiler.expressions.types import Typed, fhir_name, typed_reader
 from ipf.mapping.compiler.kinds import Kind
-from ipf.mapping.compiler.scope import Scope, Variable
+from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.runtime.run import Frame
 
 Evaluate = Callable[[Frame, Any], list[Any]]
@@ -33,13 +34,17 @@ NO_HOST = Host()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in its scope.  `item`: kind of the item in focus.  `host`: value sets, profiles and references."""
+    """An expression in its scope.  `item`: kind of the item in focus.  `host`: value sets, profiles and references.
+
+    `origin`: slot and element of the object in which the item in focus is found.
+    """
 
     node: ast.Node
     scope: Scope
     item: Kind
     fail: Callable[[str], Exception]
     host: Host = NO_HOST
+    origin: Origin = (0, "")
 
     @classmethod
     def read(
@@ -50,13 +55,14 @@ class Expression:
         focus_name: str,
         fail: Callable[[str], Exception],
         host: Host = NO_HOST,
+        origin: Origin = (0, ""),
     ) -> Expression:
         """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
         try:
             node = parse(text)
         except FhirPathError as error:
             raise fail(error.text) from error
-        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host)
+        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host, origin)
 
     def test(self) -> Test:
         """The expression as a condition; empty counts as false."""
@@ -102,17 +108,21 @@ class Expression:
     def evaluate(self) -> Evaluate:
         """All results, by the general engine."""
         try:
-            compiled = Compiled("", self.node, self.item.name if self.item.model == "fhir" else None)
+            compiled = Compiled("", self.node, fhir_name(self.item) or None)
         except FhirPathError as error:
             raise self.fail(error.text) from error
-        host = self.host
-        used = [(name, variable.slot) for name, variable in self.scope.names.items() if _uses(self.node, name)]
+        host, of_focus = self.host, typed_reader(self.item, self.origin)
+        used = [
+            (name, variable.slot, typed_reader(variable.kind, variable.origin))
+            for name, variable in self.scope.names.items()
+            if _uses(self.node, name)
+        ]
         if _calls(self.node, "resolve"):
             return _with_references(compiled, host, used)
 
         def evaluate(frame: Frame, item: Any) -> list[Any]:
-            variables = {name: frame[slot] for name, slot in used}
-            return [_json(one) for one in compiled.evaluate(item, variables, host=host)]
+            variables = {name: read(frame, frame[slot]) for name, slot, read in used}
+            return [_json(one) for one in compiled.evaluate(of_focus(frame, item), variables, host=host)]
 
         return evaluate
 
@@ -122,12 +132,12 @@ class Expression:
         return native.text(self.node, self.scope.names, self.item) is not None
 
 
-def _with_references(compiled: Compiled, host: Host, used: list[tuple[str, int]]) -> Evaluate:
+def _with_references(compiled: Compiled, host: Host, used: list[tuple[str, int, Typed]]) -> Evaluate:
     """`evaluate` for an expression with `resolve()`: references in the source of the run, then those of the host."""
 
     def evaluate(frame: Frame, item: Any) -> list[Any]:
-        variables = {name: frame[slot] for name, slot in used}
-        items = (item, *variables.values())
+        variables = {name: read(frame, frame[slot]) for name, slot, read in used}
+        items = (item, *(frame[slot] for _, slot, _ in used))
 
         def resolve(reference: str) -> Any:
             found = frame[0].in_source.resolve(reference, items) if frame else None

@@ -9,7 +9,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.compiler.context import GroupContext, call_block
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, act, function, nothing, sequence, var
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, fhir
-from ipf.mapping.compiler.models import Models
+from ipf.mapping.compiler.models import Models, member_of_choice
 from ipf.mapping.compiler.scope import Scope, Variable
 from ipf.mapping.compiler.targets.blocks import (
     buffer_primitive,
@@ -116,6 +116,8 @@ class TargetCompiler:
         if context.is_source:
             raise self.fail(f"'{target.context}' belongs to the source: it cannot be written", target.place)
         kind = context.kind
+        if context.choice:
+            return member_of_choice(self.models, context.choice, target.element)
         if self.models.is_primitive(kind):
             if target.element == "value":
                 return Member("value", False, (kind,), {})
@@ -202,12 +204,14 @@ class TargetCompiler:
         """`(expression)`, or `evaluate(focus, expression)`"""
         if not target.parameters:
             raise self.fail("evaluate takes an expression", target.place)
-        item, focus = UNKNOWN, 0
+        item, focus, origin = UNKNOWN, 0, (0, "")
         if len(target.parameters) > 1:
             value = self.context.value(target.parameters[0], self.scope, target.place)
             item, focus = value.kind, value.slot
+            variable = self.scope.names.get(str(target.parameters[0].value))
+            origin = variable.origin if value.is_variable and variable is not None else origin
         text = str(target.parameters[-1].value)
-        expression = self.context.expression(text, self.scope, item, target.place)
+        expression = self.context.expression(text, self.scope, item, target.place, origin=origin)
         written = f"{var(focus)}" if focus else "None"
         if expression.is_text:
             text_of = expression.text()
@@ -227,7 +231,8 @@ class TargetCompiler:
         if value.kind == REFERENCE_TEXT:
             is_source = self.models.is_primitive(kind)
             slot = self.scope.declare(target.variable, kind, is_source=is_source).slot if target.variable else 0
-            return put_reference(element, value, slot, whole=kind.name == "Reference")
+            mode = target.list_modes[0] if target.list_modes else ""
+            return put_reference(element, value, slot, whole=kind.name == "Reference", mode=mode)
         if target.variable:
             return self._store_and_name(target, element, kind, typed, position)
         if element.many and target.list_modes[:1] in (("first",), ("last",)):
@@ -262,8 +267,9 @@ class TargetCompiler:
         source = self.scope.names.get(str(parameter.value)) if parameter is not None and value.is_variable else None
         origin = source.origin if source is not None else (0, "")
         stated = value.kind.name.rpartition("/")[2]
-        put = typed_putter(types, member, target.element, context.slot, value.get, (stated, origin))
-        slot = self.scope.declare(target.variable, UNKNOWN, is_source=False).slot if target.variable else 0
+        where, is_named = (stated, origin), bool(target.variable)
+        put = typed_putter(types, member, target.element, context.slot, value.get, where, is_named=is_named)
+        slot = self.scope.declare_choice(target.variable, member.kinds).slot if target.variable else 0
         named = f"{var(slot)} = " if slot else ""
         return lambda writer: writer.line(f"{named}{writer.constant(put)}({FRAME})")
 
@@ -287,7 +293,8 @@ class TargetCompiler:
             self.flushes.append(act(primitive_flusher(element, slot)))
             return buffer_primitive(slot, typed)
         slot = self.scope.declare(target.variable, kind, is_source=is_primitive).slot
-        return put_and_bind(element, slot, typed, absent="None" if is_primitive else "{}")
+        is_open = not is_primitive and not self.models.is_modelled(kind)
+        return put_and_bind(element, slot, typed, absent="None" if is_primitive else "{}", is_open=is_open)
 
     def _is_extended(self, name: str, position: int) -> bool:
         """Whether a later target, a nested rule or a called group writes into the variable."""

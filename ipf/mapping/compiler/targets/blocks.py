@@ -15,6 +15,7 @@ from ipf.mapping.compiler.targets.storing import (
     TargetElement,
     list_inserter,
     store_function,
+    store_open,
     store_source,
     write_value,
 )
@@ -126,13 +127,18 @@ def put_with(store: Store, element: TargetElement, typed: TypedValue) -> Block:
     return write
 
 
-def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: str) -> Block:
-    """Store a value and bind it to a slot; `absent`: the value of the slot when there is none."""
+def put_and_bind(element: TargetElement, slot: int, typed: TypedValue, absent: str, *, is_open: bool = False) -> Block:
+    """Store a value and bind it to a slot; `absent`: the value of the slot when there is none.
+
+    `is_open`: it may be a copy of a type that no model has.
+    """
 
     def write(writer: Writer) -> None:
         writer.line(f"{var(slot)} = {absent}")
         with write_value(writer, typed, element):
             writer.line(f"{var(slot)} = v")
+            if is_open:
+                writer.line("r.note_copy(v)")
             store_source(writer, element, "v")
 
     return write
@@ -149,13 +155,13 @@ def buffer_primitive(slot: int, typed: TypedValue) -> Block:
     return write
 
 
-def put_reference(element: TargetElement, value: Value, slot: int, *, whole: bool) -> Block:
+def put_reference(element: TargetElement, value: Value, slot: int, *, whole: bool, mode: str = "") -> Block:
     """Store a reference to a resource of this run, recorded so that it can be rewritten or removed with its resource.
 
-    `slot`: slot for the reference, or 0.  `whole`: the element is a Reference, else its text.
+    `slot`: slot for the reference, or 0.  `whole`: the element is a Reference, else its text.  `mode`: list mode.
     """
     named = f"{var(slot)} = " if slot else ""
-    put = reference_putter(element, whole=whole)
+    put = reference_putter(element, whole=whole, mode=mode)
 
     def write(writer: Writer) -> None:
         if value.slot >= 0 and not value.is_source:
@@ -167,9 +173,18 @@ def put_reference(element: TargetElement, value: Value, slot: int, *, whole: boo
     return write
 
 
-def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., Any]:
+def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> Callable[..., Any]:
     """Stores a reference to a resource of this run, or a given text; returns the stored value."""
-    key, store = element.key, store_function(element)
+    key, plain = element.key, store_function(element)
+    insert = list_inserter(key, mode) if element.many and mode in ("first", "last") else None
+
+    def store(run: Run, owner: Json, value: Any) -> None:
+        if insert is not None:
+            insert([run], owner, value)
+        elif element.is_open:
+            store_open(run, owner, key, value)
+        else:
+            plain(owner, value)
 
     def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
         is_ours = type(resource) is dict
@@ -182,7 +197,9 @@ def reference_putter(element: TargetElement, *, whole: bool) -> Callable[..., An
             return None
         holder: Json = {"reference": text} if whole else owner
         made = holder if whole else text
-        store(owner, made)
+        store(run, owner, made)
+        if not whole and type(owner.get(key)) is list:
+            run.loose_references = True  # a list holds other texts, so nothing else may write the element
         if whole:
             run.created.append((owner, key, holder))
         if is_ours:

@@ -158,11 +158,19 @@ Put = Callable[[Frame], Any]
 
 
 def typed_putter(
-    types: RuntimeTypes, member: Member, name: str, slot: int, get: Get, source: tuple[str, Origin]
+    types: RuntimeTypes,
+    member: Member,
+    name: str,
+    slot: int,
+    get: Get,
+    source: tuple[str, Origin],
+    *,
+    is_named: bool,
 ) -> Put:
     """Stores a value, whose type is chosen at run time, in the element `name` of the object in `slot`.
 
-    `source`: the type of the value where it is known, and the origin of its variable.  Returns the stored value.
+    `source`: the type of the value where it is known, and the origin of its variable.  `is_named`: a variable names it,
+    so it may get further elements.  Returns the stored value.
     """
     stores = {kind.name: target_element(member, name, kind, slot) for kind in member.kinds}
     known, (owner_slot, element) = source
@@ -182,6 +190,8 @@ def typed_putter(
         made = None if plain is None else types.convert(run, plain, kind)
         if made is not None:
             store_function(target)(owner, made)
+            if is_named and type(made) is dict:
+                run.note_copy(made, kind.name if kind.model == "fhir" else "")
         if type(given) is FhirNode and not target.many:
             owner["_" + target.key] = copy_of(given.extra)
         return made

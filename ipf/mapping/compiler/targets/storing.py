@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ipf.fhir.model.definitions import definitions
 from ipf.mapping.compiler.emit import Block, Writer, function, var
 from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.targets.values import TypedValue
 from ipf.mapping.compiler.values import text_source, value_source
 from ipf.mapping.runtime.mending import rules_of
-from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.run import Frame, Run
 from ipf.ports import Json
 
 Store = Callable[[Json, Any], None]
@@ -92,6 +93,32 @@ def _append(key: str) -> Store:
     return store
 
 
+def store_open(run: Run, parent: Json, key: str, value: Any) -> None:
+    """Store a value in an object of unknown model: a second one makes the element a list, unless it is single."""
+    if type(parent.get(key)) is not list and _repeats(run, parent, key) is False:
+        parent[key] = value
+    elif key not in parent and _repeats(run, parent, key):
+        parent[key] = [value]
+    else:
+        _store_unknown(key)(parent, value)
+
+
+def held_open(run: Run, parent: Json, key: str) -> Any:
+    """The structure in a single element of such an object, which a map goes on with; None: make a new one."""
+    held = parent.get(key)
+    return held if type(held) is dict and _repeats(run, parent, key) is False else None
+
+
+def _repeats(run: Run, parent: Json, key: str) -> bool | None:
+    """Whether an element repeats: a FHIR resource says it by its type, a copy by what it has; None: not known."""
+    _, kind, names = run.copied.get(id(parent), (parent, "", ()))
+    kind = parent.get("resourceType", kind)
+    known = definitions().element(kind, key) if type(kind) is str else None
+    if known is not None:
+        return known.many
+    return False if key in names else None
+
+
 def _store_unknown(key: str) -> Store:
     """In an unknown model a second value makes the element a list."""
 
@@ -110,7 +137,9 @@ def _store_unknown(key: str) -> Store:
 def store_source(writer: Writer, element: TargetElement, value: str) -> None:
     """Write the statements that store the value of an expression."""
     owner, key = f"{var(element.parent)}", repr(element.key)
-    if element.is_open or element.others:
+    if element.is_open:
+        writer.line(f"{writer.constant(store_open)}(r, {owner}, {key}, {value})")
+    elif element.others:
         writer.line(f"{writer.constant(store_function(element))}({owner}, {value})")
     elif element.many:
         writer.line(f"h = {owner}.get({key})")
@@ -221,6 +250,10 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
     def write(writer: Writer) -> None:
         if is_found_again:  # an element found again may be of a replayed result (`memo`), which was checked before
             writer.line(f"{made} = {owner}.get({key})")
+            with writer.inside(f"if {made} is None"):
+                write_new(writer)
+        elif element.is_open and template == "{}":
+            writer.line(f"{made} = {writer.constant(held_open)}(r, {owner}, {key})")
             with writer.inside(f"if {made} is None"):
                 write_new(writer)
         else:
