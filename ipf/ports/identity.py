@@ -43,6 +43,9 @@ class IdentityKey:
         return f"{self.system}|{self.type}|{self.value}"
 
 
+OVERLAY = 3
+"""How many of family name, birth date and sex differ where an equal number is of another person, unless configured."""
+
 ServiceCode = tuple[str, str]
 """System (empty = none, `text` = the code is a text) and code of what is ordered."""
 
@@ -66,7 +69,9 @@ class Identity:
 
     `may_move`: the map of the message moves resources of this type from one of its Patients to another.  `is_weak`: the
     keys of a Patient are of kinds that do not identify alone, but there are no others; name and birth date must agree.
-    `service`: of an order, whose number may cover several.
+    `service`: of an order, whose number may cover several.  `overlay`: of a Patient, for each of `keys` how many of
+    family name, birth date and sex must differ before an equal number is a conflict; 0: never; empty: OVERLAY for all.
+    `is_declared`: the event says that the data of the Patient changes (a change of the identifier).
     """
 
     keys: tuple[IdentityKey, ...]
@@ -74,10 +79,14 @@ class Identity:
     may_move: bool = False
     is_weak: bool = False
     service: Service | None = None
+    overlay: tuple[int, ...] = ()
+    is_declared: bool = False
 
 
 class ConflictKind(StrEnum):
     """Why a match was not made.
+
+    `overlay`: a Patient has an equal number, and is another person by family name, birth date and sex.
 
     `ambiguous`: several resources match.  `contradiction`: a resource matches by one identifier and differs in another
     one of the same authority and type, or in the person.  `subject`: the match belongs to another patient.
@@ -86,6 +95,7 @@ class ConflictKind(StrEnum):
     AMBIGUOUS = "ambiguous"
     CONTRADICTION = "contradiction"
     SUBJECT = "subject"
+    OVERLAY = "overlay"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,29 @@ class PersonTests(EngineTestCase):
             self.assertIn(f"{place}: ", said, control_id)
         self.assertEqual(self.found("Patient?identifier=NOBODYA"), [])
 
+    def test_another_person_under_an_equal_number(self) -> None:
+        """A conflict of kind overlay in the queue and the trace; nothing is stored before it is answered."""
+        man, woman = "OVERA^^^NORTH^MR||Holt^Carl||19480302|M", "OVERA^^^NORTH^MR||Imani^Ruth||19990714|F"
+        self.send(text(head("OVER", "ADT^A08^ADT_A01", "O1"), "EVN|A08|2026", f"PID|1||{man}", "PV1|1|N"))
+        self.row("OVER", "O1", "DELIVERED")
+        self.send(text(head("OVER", "ORU^R01^ORU_R01", "O2"), f"PID|1||{woman}", ORDER.format("OVER"), RESULT))
+        row = self.row("OVER", "O2", "DEAD_LETTER")
+        self.assertIn("another person", row["last_error"])
+        (conflict,) = self.ask("GET", "/admin/identity-conflicts?source_system=OVER")["items"]
+        self.assertEqual((conflict["kind"], conflict["status"]), ("overlay", "open"))
+        trace = self.ask("GET", f"/admin/observe/trace/{row['correlation_id']}")
+        self.assertEqual([one["kind"] for one in trace["identity_conflicts"]], ["overlay"])
+        (stored,) = self.found("Patient?identifier=OVERA")
+        self.assertEqual((stored["name"][0]["family"], stored["meta"]["versionId"]), ("Holt", "1"))
+        self.assertEqual(self.found(f"Observation?subject=Patient/{stored['id']}"), [])
+        self.ask("POST", f"/admin/identity-conflicts/{conflict['id']}/answer", {"answer": "apart"})
+        self.row("OVER", "O2", "DELIVERED")
+        found = self.found("Patient?identifier=OVERA")
+        self.assertEqual(sorted(one["name"][0]["family"] for one in found), ["Holt", "Imani"])
+        (report,) = self.found("DiagnosticReport?identifier=OVERA")
+        of = self.ask("GET", f"/fhir/{report['subject']['reference']}")
+        self.assertEqual(of["name"][0]["family"], "Imani")
+
     def test_a_visit_that_is_told_again(self) -> None:
         """The same PV1 before a further order: report and result keep their patient."""
         sender, v = "AGAIN", pv1("AGAINV")

@@ -12,6 +12,7 @@ resource is written again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
@@ -30,6 +31,7 @@ from ipf.ports.identity import (
     Service,
 )
 from ipf.ports.queries.entries import Entry
+from ipf.rest.identity.conflict_text import conflict_text
 from ipf.rest.identity.decisions import (
     EXACT,
     WITHOUT_SUBJECT,
@@ -38,6 +40,7 @@ from ipf.rest.identity.decisions import (
     decide_auxiliary,
     decide_patient,
     decide_principal,
+    is_nearest,
     is_of,
     level,
     patient_id,
@@ -68,6 +71,7 @@ class IdentityPlan:
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
         self._meant: set[str] = set()
+        self._is_merge = any(one.resource_type == "Patient" and _is_merged(one) for one in prepared.unit.entries)
         self.further: dict[int, list[Key]] = {}
 
     @property
@@ -145,9 +149,12 @@ class IdentityPlan:
         """Refuse an update of a converted message, found by a condition or an id, that would change the subject."""
         state = self._snapshot.state(key)
         stored = state.resource if state is not None else None
-        if stored is None or state is None or entry.resource is None or entry.resource_type == "Patient":
+        if stored is None or state is None or entry.resource is None:
             return
         candidate = Candidate(key[2], state.version.rid, stored, frozenset())
+        if entry.resource_type == "Patient":
+            self._check_person(entry, key, candidate)
+            return
         people = self._with_people(entry, [candidate])
         if is_of(candidate, people):
             return
@@ -158,28 +165,50 @@ class IdentityPlan:
 
     # -- Patients
 
+    def _check_person(self, entry: Entry, key: Key, candidate: Candidate) -> None:
+        """Refuse a match with another person that a condition or an id of a map found."""
+        patient = entry.resource or {}
+        numbers = tuple(keys_in_use(patient)) or (IdentityKey("", "", f"{key[1]}/{key[2]}"),)
+        candidate.held = frozenset(numbers)
+        identity = Identity(numbers, Role.SUBJECT, is_declared=self._is_merge)
+        decision = decide_patient(identity, patient, EXACT, [candidate])
+        if decision.conflict is None:
+            self._warn_of_differences(entry, decision)
+        elif self._answered_patient(entry, identity, [candidate]) != key:
+            self._conflict(entry, identity, decision.conflict, [candidate], ())
+
     def _match_patient(self, number: int, entry: Entry, identity: Identity) -> Key | None:
         found, candidates = strongest(identity, self._candidates(number))
+        if self._is_merge:
+            identity = replace(identity, is_declared=True)
         if _is_merged(entry):
             candidates = [one for one in candidates if not self._is_survivor(one)]
         else:
             candidates = self._survivors(candidates)
         decision = decide_patient(identity, entry.resource or {}, found, candidates)
         if decision.conflict is None:
+            self._warn_of_differences(entry, decision)
             return self._key_of(entry, decision)
-        return self._answered_patient(entry, identity) or self._conflict(
+        return self._answered_patient(entry, identity, candidates) or self._conflict(
             entry, identity, decision.conflict, candidates, ()
         )
 
-    def _answered_patient(self, entry: Entry, identity: Identity) -> Key | None:
-        """The Patient of an answer: of another person only until it is written again (a number may be given anew)."""
+    def _answered_patient(self, entry: Entry, identity: Identity, candidates: Sequence[Candidate]) -> Key | None:
+        """The Patient of an answer.
+
+        Of another person only until it is written again (a number may be given anew), and so where two persons share
+        the number since an answer and the message does not tell them apart.
+        """
         answer = self._answer(entry, identity)
         if answer is None:
             return None
         key = self._tenant, "Patient", self._followed(answer.resource_id)
         state = self._state(key[1:])
         stored = None if state is None else state.resource
-        if state is None or stored is None or not persons_differ(entry.resource or {}, stored):
+        patient = entry.resource or {}
+        if state is None or stored is None:
+            return key
+        if not persons_differ(patient, stored) and is_nearest(patient, key[2], candidates):
             return key
         is_new = answer.answered_at is not None and state.version.last_updated <= answer.answered_at
         return key if is_new else None
@@ -203,9 +232,10 @@ class IdentityPlan:
                 state = self._state(("Patient", id))
                 if state is not None and state.resource is not None:
                     held = one.held | frozenset(keys_in_use(state.resource))
-                    one = Candidate(id, state.version.rid, state.resource, held)
+                    one = Candidate(id, state.version.rid, state.resource, held, prior=[one.resource])
             if one.id in found:
                 found[one.id].held |= one.held
+                found[one.id].prior += one.prior
             else:
                 found[one.id] = one
         return sorted(found.values(), key=lambda one: one.rid)
@@ -350,6 +380,12 @@ class IdentityPlan:
         text = f"{entry.place}: {count} resources of type {entry.resource_type} match; {consequence}"
         self.warnings.append((entry.resource_type, text))
 
+    def _warn_of_differences(self, entry: Entry, decision: Decision) -> None:
+        """A person of another name, birth date or sex, which is not enough for a conflict."""
+        if decision.match is not None and decision.differing:
+            text = f"{entry.place}: Patient/{decision.match.id} has another {' and another '.join(decision.differing)}"
+            self.warnings.append((entry.resource_type, f"{text}; the number decides"))
+
     def _conflict(
         self,
         entry: Entry,
@@ -363,26 +399,6 @@ class IdentityPlan:
         subject = next((f"Patient/{id}" for id in sorted(people)), None)
         finding = IdentityFinding(kind, entry.resource_type, identity.keys, ids, subject, entry.place)
         raise IdentityConflict(finding, conflict_text(finding))
-
-
-_REASONS = {
-    ConflictKind.AMBIGUOUS: "matches more than one resource",
-    ConflictKind.CONTRADICTION: "matches a resource that contradicts the message in identifiers, name or birth date",
-    ConflictKind.SUBJECT: "matches a resource of another patient",
-}
-
-
-def conflict_text(finding: IdentityFinding) -> str:
-    """What is not decided, by which identifiers (without values), and what an operator can do."""
-    kinds = dict.fromkeys(
-        f"identifier {f'of type {key.type}' if key.type else 'without type'} of {key.system or 'no authority'}"
-        for key in finding.keys
-    )
-    return (
-        f"{finding.resource_type}: the {' or '.join(kinds)} {_REASONS[finding.kind]} "
-        f"({', '.join(finding.candidates)}); "
-        "answer it with `ipfctl identity` or /admin/identity-conflicts"
-    )
 
 
 def _is_merged(entry: Entry) -> bool:
