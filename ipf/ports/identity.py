@@ -71,6 +71,7 @@ class Identity:
     keys of a Patient are of kinds that do not identify alone, but there are no others; name and birth date must agree.
     `service`: of an order, whose number may cover several.  `overlay`: of a Patient, for each of `keys` how many of
     family name, birth date and sex must differ before an equal number is a conflict; 0: never; empty: OVERLAY for all.
+    `further`: what a search of another FHIR server has beside the number, when a message has several things under it.
     `is_declared`: the event says that the data of the Patient changes (a change of the identifier).
     """
 
@@ -81,6 +82,7 @@ class Identity:
     service: Service | None = None
     overlay: tuple[int, ...] = ()
     is_declared: bool = False
+    further: str = ""
 
 
 class ConflictKind(StrEnum):

@@ -16,8 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from ipf.fhir.model.identifier import keys_in_use
+from ipf.fhir.model.json import loads
+from ipf.mapping.bundle.contents import contradict
 from ipf.ports import Json
 from ipf.ports.identity import OVERLAY, ConflictKind, Identity, IdentityKey
 from ipf.rest.identity.persons import births_differ, differ, differing, families
@@ -62,6 +66,12 @@ class Decision:
 
 
 NEW = Decision()
+
+
+@lru_cache(maxsize=2048)
+def held_in(body: bytes) -> frozenset[IdentityKey]:
+    """The keys in use of a resource that many messages share; remembered by its bytes."""
+    return frozenset(keys_in_use(loads(body)))
 
 
 def level(key: IdentityKey, held: Iterable[IdentityKey]) -> int:
@@ -193,6 +203,12 @@ def decide_principal(
     if len(candidates) == 1 and identity.may_move and candidates[0].people <= set(unit_people):
         return Decision(candidates[0])
     return Decision(conflict=ConflictKind.SUBJECT) if candidates else NEW
+
+
+def of_same_content(resource: Json, people: Collection[str], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that a resource may update by what their number is of; those of other patients if no other is."""
+    own = [one for one in candidates if is_of(one, people)]
+    return [one for one in own or candidates if one not in own or not contradict(resource, one.resource)]
 
 
 def decide_auxiliary(people: Collection[str], candidates: Sequence[Candidate]) -> Decision:

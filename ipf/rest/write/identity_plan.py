@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NoReturn
 
 from ipf.fhir.model.identifier import identifiers_of, key_of, keys_in_use
-from ipf.fhir.model.json import loads
+from ipf.mapping.bundle.contents import RELATED_PERSON, is_numbered
 from ipf.mapping.bundle.identity import DERIVED
 from ipf.ports import Json
 from ipf.ports.identity import (
@@ -40,9 +39,11 @@ from ipf.rest.identity.decisions import (
     decide_auxiliary,
     decide_patient,
     decide_principal,
+    held_in,
     is_nearest,
     is_of,
     level,
+    of_same_content,
     patient_id,
     persons_differ,
     strongest,
@@ -98,7 +99,8 @@ class IdentityPlan:
             return self._match_patient(number, entry, identity)
         if identity.role is Role.AUXILIARY and entry.resource_type in WITHOUT_SUBJECT:
             return self._match_shared(number, entry, identity)
-        plain = self._plain_match(number, entry, identity)
+        is_person = entry.resource_type == RELATED_PERSON  # its computed key has the number alone
+        plain = None if is_person else self._plain_match(number, entry, identity)
         if plain is not None:
             return plain
         _, found = strongest(identity, self._candidates(number))
@@ -109,6 +111,12 @@ class IdentityPlan:
             found = self._orders(number, entry, identity, identity.service, people, found)
             if not found:
                 return None
+        elif is_numbered(entry.resource_type):
+            fitting = of_same_content(entry.resource or {}, people, found)
+            if not fitting:
+                self._warn(entry, len(found), "the content contradicts; a new one is made")
+                return None
+            found = fitting
         if identity.role is Role.AUXILIARY:
             return self._auxiliary(entry, decide_auxiliary(people, found), len(found))
         decision = decide_principal(identity, people, self._sent, found)
@@ -271,7 +279,7 @@ class IdentityPlan:
         for key in keys:
             state = self._snapshot.state(key)
             if state is not None and state.exists:
-                candidates.append(Candidate(key[2], state.version.rid, {}, _held(state.version.body)))
+                candidates.append(Candidate(key[2], state.version.rid, {}, held_in(state.version.body)))
         _, found = strongest(identity, candidates)
         return self._auxiliary(entry, decide_auxiliary((), found), len(found))
 
@@ -404,9 +412,3 @@ class IdentityPlan:
 def _is_merged(entry: Entry) -> bool:
     """Whether a message says that this Patient was merged into another one."""
     return entry.resource is not None and survivor_reference(entry.resource) is not None
-
-
-@lru_cache(maxsize=2048)
-def _held(body: bytes) -> frozenset[IdentityKey]:
-    """The keys in use of a resource that many messages share; remembered by its bytes."""
-    return frozenset(keys_in_use(loads(body)))
