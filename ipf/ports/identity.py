@@ -88,7 +88,8 @@ class Identity:
 class ConflictKind(StrEnum):
     """Why a match was not made.
 
-    `overlay`: a Patient has an equal number, and is another person by family name, birth date and sex.
+    `overlay`: a Patient has an equal number, and is another person by family name, birth date and sex.  `difference`: a
+    match that was made, though the person differs in part; its row is closed from the start.
 
     `ambiguous`: several resources match.  `contradiction`: a resource matches by one identifier and differs in another
     one of the same authority and type, or in the person.  `subject`: the match belongs to another patient.
@@ -98,6 +99,7 @@ class ConflictKind(StrEnum):
     CONTRADICTION = "contradiction"
     SUBJECT = "subject"
     OVERLAY = "overlay"
+    DIFFERENCE = "difference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,12 @@ class IdentityFinding:
     candidates: tuple[str, ...]
     subject: str | None = None
     place: str | None = None
+
+    @property
+    def slot(self) -> str:
+        """What a message has one row for: the entry; a match that was made does not replace the conflict before it."""
+        place = self.place or ""
+        return f"{place} {self.kind}".strip() if self.kind is ConflictKind.DIFFERENCE else place
 
 
 class IdentityConflict(Problem):

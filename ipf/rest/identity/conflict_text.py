@@ -12,6 +12,7 @@ _REASONS = {
     ConflictKind.AMBIGUOUS: "matches more than one resource",
     ConflictKind.CONTRADICTION: "matches a resource that contradicts the message in identifiers, name or birth date",
     ConflictKind.SUBJECT: "matches a resource of another patient",
+    ConflictKind.DIFFERENCE: "matches a Patient with another family name, birth date or sex",
     ConflictKind.OVERLAY: "matches a Patient with another family name, birth date or sex: another person",
 }
 

@@ -66,6 +66,7 @@ class IdentityPlan:
 
     def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
         self.warnings: list[tuple[str, str]] = []
+        self.differences: list[IdentityFinding] = []
         self._prepared = prepared
         self._tenant = prepared.unit.tenant
         self._snapshot = snapshot
@@ -181,7 +182,7 @@ class IdentityPlan:
         identity = Identity(numbers, Role.SUBJECT, is_declared=self._is_merge)
         decision = decide_patient(identity, patient, EXACT, [candidate])
         if decision.conflict is None:
-            self._warn_of_differences(entry, decision)
+            self._warn_of_differences(entry, identity, decision)
         elif self._answered_patient(entry, identity, [candidate]) != key:
             self._conflict(entry, identity, decision.conflict, [candidate], ())
 
@@ -195,7 +196,7 @@ class IdentityPlan:
             candidates = self._survivors(candidates)
         decision = decide_patient(identity, entry.resource or {}, found, candidates)
         if decision.conflict is None:
-            self._warn_of_differences(entry, decision)
+            self._warn_of_differences(entry, identity, decision)
             return self._key_of(entry, decision)
         return self._answered_patient(entry, identity, candidates) or self._conflict(
             entry, identity, decision.conflict, candidates, ()
@@ -388,11 +389,14 @@ class IdentityPlan:
         text = f"{entry.place}: {count} resources of type {entry.resource_type} match; {consequence}"
         self.warnings.append((entry.resource_type, text))
 
-    def _warn_of_differences(self, entry: Entry, decision: Decision) -> None:
+    def _warn_of_differences(self, entry: Entry, identity: Identity, decision: Decision) -> None:
         """A person of another name, birth date or sex, which is not enough for a conflict."""
         if decision.match is not None and decision.differing:
             text = f"{entry.place}: Patient/{decision.match.id} has another {' and another '.join(decision.differing)}"
             self.warnings.append((entry.resource_type, f"{text}; the number decides"))
+            found = f"Patient/{decision.match.id}"
+            finding = IdentityFinding(ConflictKind.DIFFERENCE, "Patient", identity.keys, (found,), found, entry.place)
+            self.differences.append(finding)
 
     def _conflict(
         self,

@@ -80,7 +80,11 @@ class UnitPlan:
             self._write_if_changed(pending, names)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
-        return UnitResult(results, warnings=tuple(self._identities.warnings) if self._identities is not None else ())
+        if self._identities is None:
+            return UnitResult(results)
+        return UnitResult(
+            results, warnings=tuple(self._identities.warnings), differences=tuple(self._identities.differences)
+        )
 
     # -- the resource of each entry
 
