@@ -43,6 +43,9 @@ class IdentityKey:
         return f"{self.system}|{self.type}|{self.value}"
 
 
+OVERLAY = 3
+"""How many of family name, birth date and sex differ where an equal number is of another person, unless configured."""
+
 ServiceCode = tuple[str, str]
 """System (empty = none, `text` = the code is a text) and code of what is ordered."""
 
@@ -66,7 +69,10 @@ class Identity:
 
     `may_move`: the map of the message moves resources of this type from one of its Patients to another.  `is_weak`: the
     keys of a Patient are of kinds that do not identify alone, but there are no others; name and birth date must agree.
-    `service`: of an order, whose number may cover several.
+    `service`: of an order, whose number may cover several.  `overlay`: of a Patient, for each of `keys` how many of
+    family name, birth date and sex must differ before an equal number is a conflict; 0: never; empty: OVERLAY for all.
+    `further`: what a search of another FHIR server has beside the number, when a message has several things under it.
+    `is_declared`: the event says that the data of the Patient changes (a change of the identifier).
     """
 
     keys: tuple[IdentityKey, ...]
@@ -74,10 +80,16 @@ class Identity:
     may_move: bool = False
     is_weak: bool = False
     service: Service | None = None
+    overlay: tuple[int, ...] = ()
+    is_declared: bool = False
+    further: str = ""
 
 
 class ConflictKind(StrEnum):
     """Why a match was not made.
+
+    `overlay`: a Patient has an equal number, and is another person by family name, birth date and sex.  `difference`: a
+    match that was made, though the person differs in part; its row is closed from the start.
 
     `ambiguous`: several resources match.  `contradiction`: a resource matches by one identifier and differs in another
     one of the same authority and type, or in the person.  `subject`: the match belongs to another patient.
@@ -86,6 +98,8 @@ class ConflictKind(StrEnum):
     AMBIGUOUS = "ambiguous"
     CONTRADICTION = "contradiction"
     SUBJECT = "subject"
+    OVERLAY = "overlay"
+    DIFFERENCE = "difference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,12 @@ class IdentityFinding:
     candidates: tuple[str, ...]
     subject: str | None = None
     place: str | None = None
+
+    @property
+    def slot(self) -> str:
+        """What a message has one row for: the entry; a match that was made does not replace the conflict before it."""
+        place = self.place or ""
+        return f"{place} {self.kind}".strip() if self.kind is ConflictKind.DIFFERENCE else place
 
 
 class IdentityConflict(Problem):

@@ -116,6 +116,21 @@ class ConflictsContract(TestCase):
         self.assertEqual({one.status for one in await self.rows()}, {ConflictStatus.CLOSED})
         self.assertEqual(await self.conflicts.open_count(), 0)
 
+    async def test_a_match_that_was_made(self) -> None:
+        """Its row is closed from the start, and does not replace the answered conflict of the same entry."""
+        (claim,) = await self.claims("1")
+        await self.inbox.settle([conflicting(claim)])
+        (before,) = await self.rows()
+        await self.conflicts.answer(before.id, AnswerKind.TAKE, "Patient/a", "admin token")
+        (claim,) = await self.inbox.claim("w", 1)
+        made = replace(FINDING, kind=ConflictKind.DIFFERENCE)
+        await self.inbox.settle([replace(ended(claim), conflict=made)])
+        found = {one.finding.kind: one for one in await self.rows()}
+        self.assertEqual({one.status for one in found.values()}, {ConflictStatus.CLOSED})
+        self.assertEqual((found[FINDING.kind].answer, found[FINDING.kind].finding), (AnswerKind.TAKE, FINDING))
+        self.assertEqual((found[made.kind].answer, found[made.kind].finding), (None, made))
+        self.assertEqual(await self.conflicts.open_count(), 0)
+
     async def test_a_lost_lease_writes_nothing(self) -> None:
         (claim,) = await self.claims("1")
         self.assertEqual(await self.inbox.settle([conflicting(replace(claim, fence=claim.fence + 1))]), [False])

@@ -188,7 +188,7 @@ class MemoryInbox:
     def _note_conflict(self, state_id: int, finding: IdentityFinding) -> None:
         known = None
         for one in self._conflicts_of(state_id):
-            if one.finding.place == finding.place:
+            if one.finding.slot == finding.slot:
                 known = one
             elif one.status is ConflictStatus.OPEN:
                 one.status = ConflictStatus.CLOSED

@@ -141,6 +141,56 @@ class PersonTests(EngineTestCase):
         (found,) = self.found("Observation?subject:Patient.identifier=MSHSAYS")
         self.assertEqual((found["effectiveDateTime"], found["valueString"]), ("2026-03-01T09:00:00+05:00", "café"))
 
+    def test_another_person_under_an_equal_number(self) -> None:
+        """A conflict of kind overlay in the queue and the trace; nothing is stored before it is answered."""
+        man, woman = "OVERA^^^NORTH^MR||Holt^Carl||19480302|M", "OVERA^^^NORTH^MR||Imani^Ruth||19990714|F"
+        self.send(text(head("OVER", "ADT^A08^ADT_A01", "O1"), "EVN|A08|2026", f"PID|1||{man}", "PV1|1|N"))
+        self.row("OVER", "O1", "DELIVERED")
+        self.send(text(head("OVER", "ORU^R01^ORU_R01", "O2"), f"PID|1||{woman}", ORDER.format("OVER"), RESULT))
+        row = self.row("OVER", "O2", "DEAD_LETTER")
+        self.assertIn("another person", row["last_error"])
+        (conflict,) = self.ask("GET", "/admin/identity-conflicts?source_system=OVER")["items"]
+        self.assertEqual((conflict["kind"], conflict["status"]), ("overlay", "open"))
+        trace = self.ask("GET", f"/admin/observe/trace/{row['correlation_id']}")
+        self.assertEqual([one["kind"] for one in trace["identity_conflicts"]], ["overlay"])
+        (stored,) = self.found("Patient?identifier=OVERA")
+        self.assertEqual((stored["name"][0]["family"], stored["meta"]["versionId"]), ("Holt", "1"))
+        self.assertEqual(self.found(f"Observation?subject=Patient/{stored['id']}"), [])
+        self.ask("POST", f"/admin/identity-conflicts/{conflict['id']}/answer", {"answer": "apart"})
+        self.row("OVER", "O2", "DELIVERED")
+        found = self.found("Patient?identifier=OVERA")
+        self.assertEqual(sorted(one["name"][0]["family"] for one in found), ["Holt", "Imani"])
+        (report,) = self.found("DiagnosticReport?identifier=OVERA")
+        of = self.ask("GET", f"/fhir/{report['subject']['reference']}")
+        self.assertEqual(of["name"][0]["family"], "Imani")
+
+    def test_a_person_that_differs_in_part(self) -> None:
+        """A marriage: the Patient is updated, the trace has a closed row, and no conflict is open."""
+        for control_id, name in (("W1", "Holt"), ("W2", "Imani")):
+            person = f"PID|1||WEDA^^^NORTH^MR||{name}^Ruth||19990714|F"
+            self.send(text(head("WED", "ADT^A08^ADT_A01", control_id), "EVN|A08|2026", person, "PV1|1|N"))
+            row = self.row("WED", control_id, "DELIVERED")
+        (stored,) = self.found("Patient?identifier=WEDA")
+        self.assertEqual((stored["name"][0]["family"], stored["meta"]["versionId"]), ("Imani", "2"))
+        (traced,) = self.ask("GET", f"/admin/observe/trace/{row['correlation_id']}")["identity_conflicts"]
+        self.assertEqual((traced["kind"], traced["status"]), ("difference", "closed"))
+        self.assertEqual(traced["candidates"], [f"Patient/{stored['id']}"])
+        self.assertEqual(self.ask("GET", "/admin/identity-conflicts?source_system=WED&status=open")["items"], [])
+
+    def test_results_with_one_number(self) -> None:
+        """Three OBX with one OBX-21, and a later order with it: each is a result of its own."""
+        obx = "OBX|{0}|NM|{1}^{1}^LN||{0}|mmol/L|||||F||||||||||7^LABX".format
+        three = [obx(place, code) for place, code in enumerate(("2823-3", "2951-2", "2075-0"), 1)]
+        person = pid("NUMA")
+        for control_id, order, results in (("R1", "NUM1", three), ("R2", "NUM2", [obx(9, "2345-7")])):
+            obr = f"OBR|1||{order}||24323-8^Panel^LN|||2026"
+            self.send(text(head("NUM", "ORU^R01^ORU_R01", control_id), person, obr, *results))
+            self.row("NUM", control_id, "DELIVERED")
+        found = self.found("Observation?identifier=7&subject.identifier=NUMA")
+        values = {one["code"]["coding"][0]["code"]: one["valueQuantity"]["value"] for one in found}
+        self.assertEqual(values, {"2823-3": 1, "2951-2": 2, "2075-0": 3, "2345-7": 9})
+        self.assertEqual({one["meta"]["versionId"] for one in found}, {"1"})
+
     def test_a_visit_that_is_told_again(self) -> None:
         """The same PV1 before a further order: report and result keep their patient."""
         sender, v = "AGAIN", pv1("AGAINV")

@@ -18,7 +18,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, SECONDARY, identifiers_of, key_of
 from ipf.mapping.language.identity_table import Identifies, IdentityTable
 from ipf.ports import Json
-from ipf.ports.identity import Identity, IdentityKey, Role
+from ipf.ports.identity import OVERLAY, Identity, IdentityKey, Role
 
 MEDICAL_RECORD_NUMBER = "MR"
 _SHORT = 6  # characters; a longer number of one repeated digit is a placeholder
@@ -44,7 +44,8 @@ def with_further_numbers(identity: Identity, resource: Json, *, is_shared: bool)
     """
     held = identifiers_of(resource)
     meant = [one for one in held if "system" in one] if is_shared else held[:1]
-    return replace(identity, keys=tuple(dict.fromkeys((*identity.keys, *map(key_of, meant)))))
+    keys = tuple(dict.fromkeys((*identity.keys, *map(key_of, meant))))
+    return replace(identity, keys=keys, is_declared=identity.role is Role.SUBJECT)
 
 
 @lru_cache(maxsize=4096)
@@ -60,25 +61,26 @@ def patient_identity(patient: Json, identifier: Json, table: IdentityTable) -> I
         return Identity((key_of(identifier),), Role.SUBJECT)
     numbers = [_Number(place, one, table) for place, one in enumerate(held) if _is_number(one)]
     domain = _domain(numbers)
-    keys: dict[IdentityKey, None] = {}
+    keys: dict[IdentityKey, int] = {}
     for number in numbers:
         key, one, rule = number.key, number.identifier, number.rule
         if rule is Identifies.ALWAYS or (rule is Identifies.DOMAIN and key.system == domain):
             if not is_placeholder(key.value):
-                keys[key] = None
+                keys.setdefault(key, number.overlay)
             if number.is_secondary:  # configured to identify
                 held[number.place] = _without_use(one)
         elif rule is Identifies.DOMAIN and "use" not in one:
             held[number.place] = {"use": SECONDARY, **one}
     if keys:
-        return Identity(tuple(keys), Role.SUBJECT)
+        limits = tuple(keys.values())
+        return Identity(tuple(keys), Role.SUBJECT, overlay=limits if {*limits} != {OVERLAY} else ())
     return _only_number(held, identifier)
 
 
 class _Number:
     """A number of a Patient that is not out of use, and whether it identifies."""
 
-    __slots__ = ("identifier", "is_secondary", "key", "place", "rule")
+    __slots__ = ("identifier", "is_secondary", "key", "overlay", "place", "rule")
 
     def __init__(self, place: int, identifier: Json, table: IdentityTable) -> None:
         self.place = place
@@ -86,7 +88,8 @@ class _Number:
         self.key = key_of(identifier)
         self.is_secondary = identifier.get("use") == SECONDARY
         name = identifier["assigner"].get("display", "") if "assigner" in identifier else ""
-        self.rule = table.identifies(self.key.system, name, self.key.type, is_secondary=self.is_secondary)
+        row = table.row(self.key.system, name, self.key.type, is_secondary=self.is_secondary)
+        self.rule, self.overlay = row.identifies, row.overlay
 
 
 def _is_number(identifier: Json) -> bool:

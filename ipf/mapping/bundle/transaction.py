@@ -17,6 +17,7 @@ from typing import Any
 
 from ipf.errors import Problem
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
+from ipf.mapping.bundle.contents import condition_of, contradict, is_numbered
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
@@ -200,6 +201,7 @@ class _Entries:
         self._rules = rules
         self._services: dict[int, tuple[Service, int]] = {}
         self._places: dict[Any, int] = {}
+        self._under: dict[int, list[int]] = {}
         self._shared: dict[tuple[str, str, str], dict[str, int]] = {}
 
     def of(self, resources: list[Json]) -> tuple[list[Entry], dict[int, int], bool] | None:
@@ -220,6 +222,8 @@ class _Entries:
             except Problem:
                 return None
             twin = self._twin(resource["resourceType"], own, identity, place)
+            if identity is not None and is_numbered(resource["resourceType"]):
+                twin, identity = self._numbered(resource, identity, twin, entries)
             if twin != place:
                 numbers[number], is_renamed = twin, True
                 self._unite(entries[twin], resource, identity)
@@ -274,6 +278,21 @@ class _Entries:
         resource["identifier"] = [*resource["identifier"], {"system": DERIVED, "value": number}]
         return replace(identity, keys=(IdentityKey(DERIVED, "", number),))
 
+    def _numbered(self, resource: Json, identity: Identity, twin: int, entries: list[Entry]) -> tuple[int, Identity]:
+        """The entry of the same number whose content does not contradict; else the place of a new one."""
+        place = len(entries)
+        if twin == place:
+            return place, identity
+        under = self._under.setdefault(twin, [twin])
+        for number in under:
+            if not contradict(entries[number].resource or {}, resource):
+                return number, identity
+        first = entries[twin]
+        if first.identity is not None and first.resource is not None and not first.identity.further:
+            first.identity = replace(first.identity, further=condition_of(first.resource))
+        under.append(place)
+        return place, replace(identity, further=condition_of(resource))
+
     def _twin(self, resource_type: str, own: str | None, identity: Identity | None, place: int) -> int:
         """The number of the entry for the same resource; `place` when there is none."""
         if identity is None:
@@ -297,7 +316,7 @@ def entry_as_json(entry: Entry) -> Json:
     if identity is not None and _has_further_numbers(identity, resource):
         how, _ = update_by_any(resource)
     elif identity is not None:
-        further = "" if identity.service is None else code_condition(identity.service)
+        further = identity.further if identity.service is None else code_condition(identity.service)
         how, _ = request_by_key(resource, identity.keys[0], is_once=entry.method is _CREATE, further=further)
     elif entry.id is not None:
         how, _ = request_by_id(resource)

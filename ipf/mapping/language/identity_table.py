@@ -9,6 +9,9 @@ first row that fits counts, those of the file before the built-in ones.  Problem
   secondary`.
 - `never`: it is stored, and a Patient is found by it only when the message has no better number.
 
+`overlay` says how many of family name, birth date and sex must differ before an equal number is another person's (1 to
+3, 0 = never; default 3).
+
 Numbers of PID-2 and PID-4 are secondary: a row counts for them only with `secondary = true`.
 
 Source: HL7 v2 table 0203, https://terminology.hl7.org/CodeSystem-v2-0203.html
@@ -24,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.ports.identity import OVERLAY
 
 _ANY = "*"
 _NAMED = "urn:ipf:authority:"
-_NAMES = frozenset(("authority", "type", "identifies", "secondary"))
+_NAMES = frozenset(("authority", "type", "identifies", "secondary", "overlay"))
 _MOST_CACHED = 10_000
 
 
@@ -43,13 +47,15 @@ class Identifies(StrEnum):
 class Row:
     """`authority`: namespace, OID or URI of CX.4; `type`: code of table 0203, "" = none, `NN*` = all that begin so.
 
-    `secondary`: the row counts for secondary numbers too.
+    `secondary`: the row counts for secondary numbers too.  `overlay`: how many of family name, birth date and sex must
+    differ before an equal number is a conflict; 0 = never.
     """
 
     authority: str
     type: str
     identifies: Identifies
     secondary: bool = False
+    overlay: int = OVERLAY
 
     def fits(self, systems: frozenset[str], type_code: str) -> bool:
         """Whether the row is about numbers of an authority (by any of its names) and type."""
@@ -76,15 +82,22 @@ BUILT_IN = (*_ALWAYS, *_NEVER, Row(_ANY, _ANY, Identifies.DOMAIN))
 """All other kinds (PI, PT, no type, local codes) identify within the domain of the message."""
 
 
+_NO_ROW = Row(_ANY, _ANY, Identifies.NEVER)
+
+
 class IdentityTable:
     """The rows of an installation, before the built-in ones."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._rows = (*rows, *BUILT_IN)
-        self._found: dict[tuple[str, str, str, bool], Identifies] = {}
+        self._found: dict[tuple[str, str, str, bool], Row] = {}
 
     def identifies(self, system: str, name: str, type_code: str, *, is_secondary: bool = False) -> Identifies:
         """Whether numbers of an authority (system of the identifier, namespace of CX.4) and type identify."""
+        return self.row(system, name, type_code, is_secondary=is_secondary).identifies
+
+    def row(self, system: str, name: str, type_code: str, *, is_secondary: bool = False) -> Row:
+        """The row for numbers of an authority and type."""
         key = system, name, type_code, is_secondary
         found = self._found.get(key)
         if found is None:
@@ -93,12 +106,12 @@ class IdentityTable:
             found = self._found[key] = self._look_up(*key)
         return found
 
-    def _look_up(self, system: str, name: str, type_code: str, is_secondary: bool) -> Identifies:
+    def _look_up(self, system: str, name: str, type_code: str, is_secondary: bool) -> Row:
         systems = frozenset(one for one in (system, system.removeprefix(_NAMED), name) if one)
         for row in self._rows:
             if (row.secondary or not is_secondary) and row.fits(systems, type_code):
-                return row.identifies
-        return Identifies.NEVER
+                return row
+        return _NO_ROW
 
 
 def read_table(path: Path) -> IdentityTable:
@@ -133,10 +146,13 @@ def _row(one: Any, place: str) -> Row:
         raise Problem(Category.MAPPING, f"identifies must be {', '.join(Identifies)}", place)
     if not isinstance(one.get("secondary", False), bool):
         raise Problem(Category.MAPPING, "secondary must be true or false", place)
+    overlay = one.get("overlay", OVERLAY)
+    if type(overlay) is not int or not 0 <= overlay <= OVERLAY:
+        raise Problem(Category.MAPPING, f"overlay must be a whole number from 0 to {OVERLAY}", place)
     if _ANY in one["type"][:-1]:
         raise Problem(Category.MAPPING, "type may have * at its end only", place)
     authority = _system(one["authority"])
-    return Row(authority, one["type"], Identifies(one["identifies"]), one.get("secondary", False))
+    return Row(authority, one["type"], Identifies(one["identifies"]), one.get("secondary", False), overlay)
 
 
 def _system(authority: str) -> str:

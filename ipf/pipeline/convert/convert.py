@@ -44,7 +44,7 @@ from ipf.ports import (
     UnmappedCode,
     UnreadField,
 )
-from ipf.ports.identity import IdentityConflict
+from ipf.ports.identity import IdentityConflict, IdentityFinding
 from ipf.rest.interactions.bundle_entries import entries_in
 from ipf.rest.write.unit import Submit, Unit
 from ipf.telemetry.logs import event_line
@@ -295,7 +295,7 @@ class Converter:
                 failures.append((mapped_message.message, Failure(FHIR_STAGE, result, mapped_message.mapped.unmapped)))
             else:
                 self._metrics.posted("success", share)
-                settlements.append(self._success_settlement(mapped_message))
+                settlements.append(self._success_settlement(mapped_message, result.differences))
                 for _, text in result.warnings:
                     self._metrics.match_unclear()
                     report_warning(mapped_message.message, text)
@@ -303,7 +303,7 @@ class Converter:
             self._notifier.notify("delivery")
         return settlements
 
-    def _success_settlement(self, mapped_message: MappedMessage) -> Settlement:
+    def _success_settlement(self, mapped_message: MappedMessage, differences: Sequence[IdentityFinding]) -> Settlement:
         message = mapped_message.message
         self._unread[message.id] = mapped_message.mapped.unread
         return Settlement(
@@ -315,6 +315,7 @@ class Converter:
             transform_ms=mapped_message.transform_ms,
             unmapped=mapped_message.mapped.unmapped,
             was_passed=message.permanent and not self._permanent.hold,
+            conflict=next(iter(differences), None),
         )
 
     def _failure_settlement(self, message: Claimed, failure: Failure) -> Settlement:

@@ -114,8 +114,9 @@ class Settlement:
     status DELIVERED: done.  FAILED: `attempt_count`, `error` and `next_attempt_at` are written.  DEAD_LETTER: as
     FAILED, never claimed again.  RECEIVED: returned without an attempt, e.g. at shutdown.
     `unmapped`: unmapped codes of the message, recorded in the same transaction.  `permanent`: no retry mends the error.
-    `conflict`: the match that was not made; it enters the review queue in the same transaction.  `was_passed`: later
-    messages of the key may have been delivered before; after a delivery they are converted again, in order.
+    `conflict`: the match that was not made; it enters the review queue in the same transaction.  Of a delivered
+    message: the match that was made with a warning; its row is closed.  `was_passed`: later messages of the key may
+    have been delivered before; after a delivery they are converted again, in order.
     """
 
     id: int

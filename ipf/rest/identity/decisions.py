@@ -7,6 +7,7 @@ resource is new), or a conflict, which only people can decide.  No function here
   match is weak: it counts only when nothing else matches, and for a Patient only when name and birth date agree.
 - A Patient that matches by a later number must not have other numbers of the kind of an earlier one; a Patient that
   matches by the first may have others of later kinds (a corrected or new number) when name and birth date agree.
+- A Patient of another person (`persons.is_overlay`) is a conflict, also under an equal number.
 - Any other resource keeps its subject.  What a message only mentions never fails it: of several, the newest of the same
   subject counts.
 """
@@ -15,13 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from ipf.fhir.index.entries import normalise
+from ipf.fhir.model.identifier import keys_in_use
+from ipf.fhir.model.json import loads
+from ipf.mapping.bundle.contents import contradict
 from ipf.ports import Json
-from ipf.ports.identity import ConflictKind, Identity, IdentityKey
+from ipf.ports.identity import OVERLAY, ConflictKind, Identity, IdentityKey
+from ipf.rest.identity.persons import births_differ, differ, differing, families
 
 EXACT, WEAK, NONE = 2, 1, 0
+_NOT_IN_USE = frozenset(("old", "nickname"))
 
 WITHOUT_SUBJECT = frozenset(
     ("Practitioner", "PractitionerRole", "Organization", "Location", "HealthcareService", "Medication", "Substance",
@@ -35,7 +41,7 @@ class Candidate:
     """A stored resource with one of the numbers.  `rid`: increases with the age of the store.
 
     `held`: its keys in use, with those of the records that were merged into it when the match came through one.
-    `people`: the Patients that are its subject; of a Patient not used.  `names`: ids of the records that stand for it.
+    `people`: the Patients that are its subject; of a Patient not used.  `prior`: the records that it stands for.
     """
 
     id: str
@@ -43,19 +49,29 @@ class Candidate:
     resource: Json
     held: frozenset[IdentityKey]
     people: frozenset[str] = frozenset()
-    names: set[str] = field(default_factory=set)
+    prior: list[Json] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`match`: None = new.  `conflict`: why it cannot be decided.  `several`: the choice deserves a warning."""
+    """`match`: None = new.  `conflict`: why it cannot be decided.  `several`: the choice deserves a warning.
+
+    `differing`: what a Patient is updated in although it tells persons apart; it deserves a warning too.
+    """
 
     match: Candidate | None = None
     conflict: ConflictKind | None = None
     several: bool = False
+    differing: tuple[str, ...] = ()
 
 
 NEW = Decision()
+
+
+@lru_cache(maxsize=2048)
+def held_in(body: bytes) -> frozenset[IdentityKey]:
+    """The keys in use of a resource that many messages share; remembered by its bytes."""
+    return frozenset(keys_in_use(loads(body)))
 
 
 def level(key: IdentityKey, held: Iterable[IdentityKey]) -> int:
@@ -90,17 +106,62 @@ def decide_patient(identity: Identity, patient: Json, found: int, candidates: Se
     """The Patient that a message means.  `found`, `candidates`: of `strongest`, each standing for its survivor."""
     if not candidates:
         return NEW
-    fitting = [one for one in candidates if not contradicts(identity, patient, one)]
+    is_unsure = found == WEAK or identity.is_weak
+    others = [] if is_unsure else [one for one in candidates if is_overlay(identity, patient, one)]
+    fitting = [one for one in candidates if one not in others and not contradicts(identity, patient, one)]
     if len(candidates) == 1:
         (one,) = candidates
-        is_unsure = found == WEAK or identity.is_weak
+        if others:
+            return Decision(conflict=ConflictKind.OVERLAY)
         if not fitting or (is_unsure and persons_differ(patient, one.resource)):
             return Decision(conflict=ConflictKind.CONTRADICTION)
-        return Decision(one)
+        return _found(identity, patient, one)
     first = identity.keys[0]
     if len(fitting) == 1 and level(first, fitting[0].held) == EXACT and not identity.is_weak:
-        return Decision(fitting[0])  # the others share a later number and have another first one
-    return Decision(conflict=ConflictKind.AMBIGUOUS)
+        # The others have another first number, or are other persons under a number that both have since an answer.
+        held = _numbers(identity, fitting[0])
+        if all(contradicts(identity, patient, one) or _numbers(identity, one) <= held for one in others):
+            return _found(identity, patient, fitting[0])
+    return Decision(conflict=ConflictKind.OVERLAY if others else ConflictKind.AMBIGUOUS)
+
+
+def _found(identity: Identity, patient: Json, candidate: Candidate) -> Decision:
+    return Decision(candidate, differing=() if identity.is_declared else differences(patient, candidate))
+
+
+def _numbers(identity: Identity, candidate: Candidate) -> set[IdentityKey]:
+    """The numbers of the message that a candidate has."""
+    return {key for key in identity.keys if level(key, candidate.held) == EXACT}
+
+
+def is_overlay(identity: Identity, patient: Json, candidate: Candidate) -> bool:
+    """Whether a candidate is another person though it has a number of the message.
+
+    Of several numbers that match, the one that asks for the fewest differences counts.
+    """
+    if identity.is_declared:
+        return False
+    limits = identity.overlay or (OVERLAY,) * len(identity.keys)
+    matched = [
+        limit for key, limit in zip(identity.keys, limits, strict=True) if limit and level(key, candidate.held) == EXACT
+    ]
+    return bool(matched) and len(differences(patient, candidate)) >= min(matched)
+
+
+def differences(patient: Json, candidate: Candidate) -> tuple[str, ...]:
+    """In what a Patient differs from a candidate, and from each record that was merged into it."""
+    return differing(patient, candidate.resource, *candidate.prior)
+
+
+def is_nearest(patient: Json, meant: str, candidates: Iterable[Candidate]) -> bool:
+    """Whether a Patient is nearer to the candidate with the id `meant` than to those that are other persons than it."""
+    known = {one.id: one for one in candidates}
+    target = known.pop(meant, None)
+    if target is None:
+        return True
+    near = len(differences(patient, target))
+    others = [one for one in known.values() if len(differing(target.resource, one.resource)) == OVERLAY]
+    return all(near < len(differences(patient, one)) for one in others)
 
 
 def contradicts(identity: Identity, patient: Json, candidate: Candidate) -> bool:
@@ -120,21 +181,8 @@ def contradicts(identity: Identity, patient: Json, candidate: Candidate) -> bool
 
 
 def persons_differ(one: Json, other: Json) -> bool:
-    """Whether both name a family and none agrees, or both have a birth date and they differ."""
-    families, others = _families(one), _families(other)
-    if families and others and not families & others:
-        return True
-    born, birth = one.get("birthDate"), other.get("birthDate")
-    if not isinstance(born, str) or not isinstance(birth, str):
-        return False
-    return not (born.startswith(birth) or birth.startswith(born))  # one may be the year alone
-
-
-def _families(patient: Json) -> set[str]:
-    names = patient.get("name", ())
-    texts = [one.get("family") for one in names if type(one) is dict and one.get("use") not in ("old", "nickname")]
-    plain = ("".join(filter(str.isalnum, normalise(one))) for one in texts if isinstance(one, str))
-    return {one for one in plain if one}
+    """Whether both name a family in use and none agrees, or both have a birth date and they differ."""
+    return differ(families(one, _NOT_IN_USE), families(other, _NOT_IN_USE)) or births_differ(one, other)
 
 
 # ----------------------------------------------------------------------------------------------------- other types
@@ -155,6 +203,12 @@ def decide_principal(
     if len(candidates) == 1 and identity.may_move and candidates[0].people <= set(unit_people):
         return Decision(candidates[0])
     return Decision(conflict=ConflictKind.SUBJECT) if candidates else NEW
+
+
+def of_same_content(resource: Json, people: Collection[str], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that a resource may update by what their number is of; those of other patients if no other is."""
+    own = [one for one in candidates if is_of(one, people)]
+    return [one for one in own or candidates if one not in own or not contradict(resource, one.resource)]
 
 
 def decide_auxiliary(people: Collection[str], candidates: Sequence[Candidate]) -> Decision:

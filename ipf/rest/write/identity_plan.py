@@ -12,11 +12,11 @@ resource is written again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import NoReturn
 
 from ipf.fhir.model.identifier import identifiers_of, key_of, keys_in_use
-from ipf.fhir.model.json import loads
+from ipf.mapping.bundle.contents import RELATED_PERSON, is_numbered
 from ipf.mapping.bundle.identity import DERIVED
 from ipf.ports import Json
 from ipf.ports.identity import (
@@ -30,6 +30,7 @@ from ipf.ports.identity import (
     Service,
 )
 from ipf.ports.queries.entries import Entry
+from ipf.rest.identity.conflict_text import conflict_text
 from ipf.rest.identity.decisions import (
     EXACT,
     WITHOUT_SUBJECT,
@@ -38,8 +39,11 @@ from ipf.rest.identity.decisions import (
     decide_auxiliary,
     decide_patient,
     decide_principal,
+    held_in,
+    is_nearest,
     is_of,
     level,
+    of_same_content,
     patient_id,
     persons_differ,
     strongest,
@@ -62,12 +66,14 @@ class IdentityPlan:
 
     def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
         self.warnings: list[tuple[str, str]] = []
+        self.differences: list[IdentityFinding] = []
         self._prepared = prepared
         self._tenant = prepared.unit.tenant
         self._snapshot = snapshot
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
         self._meant: set[str] = set()
+        self._is_merge = any(one.resource_type == "Patient" and _is_merged(one) for one in prepared.unit.entries)
         self.further: dict[int, list[Key]] = {}
 
     @property
@@ -94,7 +100,8 @@ class IdentityPlan:
             return self._match_patient(number, entry, identity)
         if identity.role is Role.AUXILIARY and entry.resource_type in WITHOUT_SUBJECT:
             return self._match_shared(number, entry, identity)
-        plain = self._plain_match(number, entry, identity)
+        is_person = entry.resource_type == RELATED_PERSON  # its computed key has the number alone
+        plain = None if is_person else self._plain_match(number, entry, identity)
         if plain is not None:
             return plain
         _, found = strongest(identity, self._candidates(number))
@@ -105,6 +112,12 @@ class IdentityPlan:
             found = self._orders(number, entry, identity, identity.service, people, found)
             if not found:
                 return None
+        elif is_numbered(entry.resource_type):
+            fitting = of_same_content(entry.resource or {}, people, found)
+            if not fitting:
+                self._warn(entry, len(found), "the content contradicts; a new one is made")
+                return None
+            found = fitting
         if identity.role is Role.AUXILIARY:
             return self._auxiliary(entry, decide_auxiliary(people, found), len(found))
         decision = decide_principal(identity, people, self._sent, found)
@@ -145,9 +158,12 @@ class IdentityPlan:
         """Refuse an update of a converted message, found by a condition or an id, that would change the subject."""
         state = self._snapshot.state(key)
         stored = state.resource if state is not None else None
-        if stored is None or state is None or entry.resource is None or entry.resource_type == "Patient":
+        if stored is None or state is None or entry.resource is None:
             return
         candidate = Candidate(key[2], state.version.rid, stored, frozenset())
+        if entry.resource_type == "Patient":
+            self._check_person(entry, key, candidate)
+            return
         people = self._with_people(entry, [candidate])
         if is_of(candidate, people):
             return
@@ -158,28 +174,50 @@ class IdentityPlan:
 
     # -- Patients
 
+    def _check_person(self, entry: Entry, key: Key, candidate: Candidate) -> None:
+        """Refuse a match with another person that a condition or an id of a map found."""
+        patient = entry.resource or {}
+        numbers = tuple(keys_in_use(patient)) or (IdentityKey("", "", f"{key[1]}/{key[2]}"),)
+        candidate.held = frozenset(numbers)
+        identity = Identity(numbers, Role.SUBJECT, is_declared=self._is_merge)
+        decision = decide_patient(identity, patient, EXACT, [candidate])
+        if decision.conflict is None:
+            self._warn_of_differences(entry, identity, decision)
+        elif self._answered_patient(entry, identity, [candidate]) != key:
+            self._conflict(entry, identity, decision.conflict, [candidate], ())
+
     def _match_patient(self, number: int, entry: Entry, identity: Identity) -> Key | None:
         found, candidates = strongest(identity, self._candidates(number))
+        if self._is_merge:
+            identity = replace(identity, is_declared=True)
         if _is_merged(entry):
             candidates = [one for one in candidates if not self._is_survivor(one)]
         else:
             candidates = self._survivors(candidates)
         decision = decide_patient(identity, entry.resource or {}, found, candidates)
         if decision.conflict is None:
+            self._warn_of_differences(entry, identity, decision)
             return self._key_of(entry, decision)
-        return self._answered_patient(entry, identity) or self._conflict(
+        return self._answered_patient(entry, identity, candidates) or self._conflict(
             entry, identity, decision.conflict, candidates, ()
         )
 
-    def _answered_patient(self, entry: Entry, identity: Identity) -> Key | None:
-        """The Patient of an answer: of another person only until it is written again (a number may be given anew)."""
+    def _answered_patient(self, entry: Entry, identity: Identity, candidates: Sequence[Candidate]) -> Key | None:
+        """The Patient of an answer.
+
+        Of another person only until it is written again (a number may be given anew), and so where two persons share
+        the number since an answer and the message does not tell them apart.
+        """
         answer = self._answer(entry, identity)
         if answer is None:
             return None
         key = self._tenant, "Patient", self._followed(answer.resource_id)
         state = self._state(key[1:])
         stored = None if state is None else state.resource
-        if state is None or stored is None or not persons_differ(entry.resource or {}, stored):
+        patient = entry.resource or {}
+        if state is None or stored is None:
+            return key
+        if not persons_differ(patient, stored) and is_nearest(patient, key[2], candidates):
             return key
         is_new = answer.answered_at is not None and state.version.last_updated <= answer.answered_at
         return key if is_new else None
@@ -203,9 +241,10 @@ class IdentityPlan:
                 state = self._state(("Patient", id))
                 if state is not None and state.resource is not None:
                     held = one.held | frozenset(keys_in_use(state.resource))
-                    one = Candidate(id, state.version.rid, state.resource, held)
+                    one = Candidate(id, state.version.rid, state.resource, held, prior=[one.resource])
             if one.id in found:
                 found[one.id].held |= one.held
+                found[one.id].prior += one.prior
             else:
                 found[one.id] = one
         return sorted(found.values(), key=lambda one: one.rid)
@@ -241,7 +280,7 @@ class IdentityPlan:
         for key in keys:
             state = self._snapshot.state(key)
             if state is not None and state.exists:
-                candidates.append(Candidate(key[2], state.version.rid, {}, _held(state.version.body)))
+                candidates.append(Candidate(key[2], state.version.rid, {}, held_in(state.version.body)))
         _, found = strongest(identity, candidates)
         return self._auxiliary(entry, decide_auxiliary((), found), len(found))
 
@@ -350,6 +389,15 @@ class IdentityPlan:
         text = f"{entry.place}: {count} resources of type {entry.resource_type} match; {consequence}"
         self.warnings.append((entry.resource_type, text))
 
+    def _warn_of_differences(self, entry: Entry, identity: Identity, decision: Decision) -> None:
+        """A person of another name, birth date or sex, which is not enough for a conflict."""
+        if decision.match is not None and decision.differing:
+            text = f"{entry.place}: Patient/{decision.match.id} has another {' and another '.join(decision.differing)}"
+            self.warnings.append((entry.resource_type, f"{text}; the number decides"))
+            found = f"Patient/{decision.match.id}"
+            finding = IdentityFinding(ConflictKind.DIFFERENCE, "Patient", identity.keys, (found,), found, entry.place)
+            self.differences.append(finding)
+
     def _conflict(
         self,
         entry: Entry,
@@ -365,32 +413,6 @@ class IdentityPlan:
         raise IdentityConflict(finding, conflict_text(finding))
 
 
-_REASONS = {
-    ConflictKind.AMBIGUOUS: "matches more than one resource",
-    ConflictKind.CONTRADICTION: "matches a resource that contradicts the message in identifiers, name or birth date",
-    ConflictKind.SUBJECT: "matches a resource of another patient",
-}
-
-
-def conflict_text(finding: IdentityFinding) -> str:
-    """What is not decided, by which identifiers (without values), and what an operator can do."""
-    kinds = dict.fromkeys(
-        f"identifier {f'of type {key.type}' if key.type else 'without type'} of {key.system or 'no authority'}"
-        for key in finding.keys
-    )
-    return (
-        f"{finding.resource_type}: the {' or '.join(kinds)} {_REASONS[finding.kind]} "
-        f"({', '.join(finding.candidates)}); "
-        "answer it with `ipfctl identity` or /admin/identity-conflicts"
-    )
-
-
 def _is_merged(entry: Entry) -> bool:
     """Whether a message says that this Patient was merged into another one."""
     return entry.resource is not None and survivor_reference(entry.resource) is not None
-
-
-@lru_cache(maxsize=2048)
-def _held(body: bytes) -> frozenset[IdentityKey]:
-    """The keys in use of a resource that many messages share; remembered by its bytes."""
-    return frozenset(keys_in_use(loads(body)))

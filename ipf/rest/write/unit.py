@@ -18,6 +18,7 @@ from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.ports import DEFAULT_TENANT, SYSTEM, Caller, Request, Version
 from ipf.ports.audit_draft import AuditDraft
+from ipf.ports.identity import IdentityFinding
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.queries.entries import Entry, Link, Method
 
@@ -102,11 +103,13 @@ class UnitResult:
     """The results of the entries of one unit, in order.  `already_done`: its receipt was stored; then no entries.
 
     `warnings`: resource type and sentence of each match of a converted message that was not clear.
+    `differences`: Patients that it matched though the person differs in part.
     """
 
     entries: tuple[EntryResult, ...] = ()
     already_done: bool = False
     warnings: tuple[tuple[str, str], ...] = ()
+    differences: tuple[IdentityFinding, ...] = ()
 
 
 class Submit(Protocol):

@@ -80,7 +80,11 @@ class UnitPlan:
             self._write_if_changed(pending, names)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
-        return UnitResult(results, warnings=tuple(self._identities.warnings) if self._identities is not None else ())
+        if self._identities is None:
+            return UnitResult(results)
+        return UnitResult(
+            results, warnings=tuple(self._identities.warnings), differences=tuple(self._identities.differences)
+        )
 
     # -- the resource of each entry
 
@@ -180,6 +184,8 @@ class UnitPlan:
                 return earlier
             found = self._matching(entry, condition)
             if found:
+                if entry.resource_type == "Patient":
+                    self._check_subject(entry, found[0])
                 return self.snapshot.found_result(condition, found[0])
         return self._new(entry, text, condition)
 
@@ -228,7 +234,7 @@ class UnitPlan:
         return self._plan_write(replace(entry, resource=patched), text, found[0], condition)
 
     def _check_subject(self, entry: Entry, key: Key) -> None:
-        """A converted message changes the subject of no resource, by whatever condition it was found."""
+        """A converted message changes the subject of no resource and no person, by whatever condition it was found."""
         if self._identities is not None:
             self._identities.check_subject(entry, key)
 

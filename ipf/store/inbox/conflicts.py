@@ -102,7 +102,7 @@ def record(settlements: Sequence[Settlement]) -> str:
     return RECORD.call(
         joined(end.id for end, _ in found),
         joined(end.fence for end, _ in found),
-        joined(printable(one.place or "") for _, one in found),
+        joined(printable(one.slot) for _, one in found),
         joined(printable(one.resource_type) for _, one in found),
         joined(printable(one.keys[0].text) if one.keys else "" for _, one in found),
         joined(" ".join(one.candidates) for _, one in found),

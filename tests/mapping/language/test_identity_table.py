@@ -23,6 +23,13 @@ WRONG = [
     (_OF_A + 'type = ""\nidentifies = "never"\nkind = 1', "row 1: kind is not known"),
     (_OF_A + 'type = ""\nidentifies = "never"\nsecondary = "no"', "row 1: secondary must be true or false"),
     ('[[identifier]]\nauthority = ""\ntype = ""\nidentifies = "never"', 'row 1: authority is empty; "*" is any'),
+    *(
+        (
+            f'{_OF_A}type = ""\nidentifies = "never"\noverlay = {one}',
+            "row 1: overlay must be a whole number from 0 to 3",
+        )
+        for one in ("4", "-1", "true", '"2"', "1.5")
+    ),
     (_OF_A + 'type = ""\nidentifies = "never"\n' + _OF_A, "row 2: type is missing"),
 ]
 
@@ -44,6 +51,16 @@ class IdentityTableTests(TestCase):
                 self.assertIs(IdentityTable().identifies("urn:ipf:authority:A", "A", one), expected, one)
         self.assertIs(IdentityTable().identifies("", "", ""), DOMAIN)
         self.assertIs(IdentityTable().identifies("urn:ipf:authority:A", "A", "MR", is_secondary=True), NEVER)
+
+    def test_overlay(self) -> None:
+        """Of the first row that fits; 3 without one."""
+        rows = (
+            f'[[identifier]]\nauthority = "{of}"\ntype = "{kind}"\nidentifies = "always"\n{more}\n'
+            for of, kind, more in (("A", "MR", "overlay = 1"), ("A", "*", "overlay = 0"), ("B", "*", ""))
+        )
+        table = read_table(self.file("".join(rows)))
+        for of, kind, expected in (("A", "MR", 1), ("A", "PI", 0), ("B", "MR", 3), ("C", "MR", 3), ("C", "AN", 3)):
+            self.assertEqual(table.row("", of, kind).overlay, expected, (of, kind))
 
     def test_rows_of_a_file_come_first(self) -> None:
         """By namespace, OID and URI; the first row that fits; secondary numbers by rows that say so."""
@@ -87,7 +104,9 @@ class IdentityTableTests(TestCase):
     def test_the_example_is_valid_with_and_without_its_comments(self) -> None:
         example = Path(__file__).resolve().parents[3] / "etc" / "identity.toml"
         read_table(example)
-        rows = [line[1:] for line in example.read_text().splitlines() if line[:2] in ("#[", "#a", "#t", "#i", "#s")]
+        rows = [
+            line[1:] for line in example.read_text().splitlines() if line[:2] in ("#[", "#a", "#t", "#i", "#s", "#o")
+        ]
         table = read_table(self.file("\n".join(rows)))
         self.assertIs(table.identifies("urn:oid:1.2.40.0.34.99.1", "", "PI"), ALWAYS)
         self.assertIs(table.identifies("urn:ipf:authority:LAB", "", "MR"), NEVER)

@@ -16,6 +16,11 @@ apart: it means none of them, and a new Patient is created"""
 _SEVERAL = "take: the message means this one; apart: it means none of them, and a new one is created"
 _OTHER_PATIENT = """take: it is this person all the same, and the stored data is out of date;
 apart: it is another person, and a new Patient is created"""
+_OTHER_PERSON = """the number is of another person by family name, birth date or sex; apart: it is another person, and
+a new Patient is created; take: it is this person all the same, and the stored data is wrong or out of date"""
+_DIFFERENCE = """nothing waits: the message was stored for this Patient by an equal number, though family name, birth
+date or sex differ in part; if it is another person, correct the number at the sender, and the Patient from its
+history"""
 _OTHER = "take: the message means this one; apart: it means another, and a new one is created"
 _OTHER_SUBJECT = """the match belongs to another patient; take: the message means this one, which moves to the patient
 of the message; apart: it means another, and a new one is created; if both patients are one person, merge them
@@ -23,6 +28,8 @@ of the message; apart: it means another, and a new one is created; if both patie
 _WHAT_TO_DO = {
     ConflictKind.AMBIGUOUS: (_SEVERAL_PATIENTS, _SEVERAL),
     ConflictKind.CONTRADICTION: (_OTHER_PATIENT, _OTHER),
+    ConflictKind.OVERLAY: (_OTHER_PERSON, _OTHER),
+    ConflictKind.DIFFERENCE: (_DIFFERENCE, _DIFFERENCE),
     ConflictKind.SUBJECT: (_OTHER_SUBJECT, _OTHER_SUBJECT),
 }
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\|,$"})
