@@ -53,6 +53,11 @@ def translator(table: Table, name: str, wanted: str, *, is_counted: bool) -> Tra
     return translate
 
 
+def first_code(value: Any) -> str:
+    """The first code of a Coding or CodeableConcept; empty if there is none."""
+    return next((code for _, code in _codings(value)), "") if type(value) is dict else ""
+
+
 def _codings(value: Json) -> Iterator[tuple[str, str]]:
     """(system, code) of a Coding, or of each coding of a CodeableConcept."""
     held = value.get("coding", value)

@@ -6,6 +6,7 @@ references to empty resources are removed, and `first` and `last` items move to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -234,8 +235,14 @@ def _place_last(lasts: Iterable[tuple[list[Any], Any]]) -> None:
     for items, item in lasts:
         moved.setdefault(id(items), (items, []))[1].append(item)
     for items, ends in moved.values():
-        others = set(map(id, ends))
-        items[:] = [one for one in items if id(one) not in others] + ends
+        moving = Counter(map(id, ends))  # the same text may also be an item that stays
+        kept = []
+        for one in reversed(items):
+            if moving[id(one)]:
+                moving[id(one)] -= 1
+            else:
+                kept.append(one)
+        items[:] = kept[::-1] + ends
 
 
 def _detach(parent: Json, name: str, child: Json, lists: dict[int, set[str]]) -> None:

@@ -137,6 +137,14 @@ class TypedItemTests(TestCase):
                 made = made[target][inner] if inner else made[target]
                 self.assertEqual(made, found, (rule, typed))
 
+    def test_a_trace_names_the_code(self) -> None:
+        rule = "src.code as c -> tgt.language = translate(c, 'urn:sex', 'code');"
+        text = f"{HEAD}group main(source src : Observation, target tgt : Basic) {{ {rule} }}"
+        source = {"resourceType": "Observation", "code": {"coding": [{"system": "urn:s", "code": "male"}]}}
+        _, state = run(program(text, tables=[TABLE]), source, trace=True)
+        found = [(one.code, one.result) for step in state.steps or () for one in step.translations]
+        self.assertEqual(found, [("male", "other")])
+
     def test_codings_without_a_row(self) -> None:
         """The system of a coding decides; one that no group is for is an unmapped code, one of no match is none."""
         rule = "src.code as c -> tgt.language = translate(c, 'urn:sex', 'code');"
@@ -222,6 +230,10 @@ class ReferenceInListTests(TestCase):
         plan = self.care_plan("d.contributor = reference(p), d.contributor = reference(d) first")
         first, second = (one["reference"] for one in plan["contributor"])
         self.assertGreater(first, second)
+        rules = "d.instantiatesUri = 'urn:a', {0} first, {0} last, d.instantiatesUri = 'urn:b'"
+        plan = self.care_plan(rules.format("d.instantiatesUri = reference(p)"))
+        name = plan["instantiatesUri"][0]
+        self.assertEqual(plan["instantiatesUri"], [name, "urn:a", "urn:b", name])
 
     def test_final_names_of_contained_resources(self) -> None:
         rules = (

@@ -21,6 +21,7 @@ from ipf.mapping.compiler.targets.storing import (
 )
 from ipf.mapping.compiler.targets.values import TypedValue, copy_of
 from ipf.mapping.compiler.transforms import text_of
+from ipf.mapping.compiler.translation import first_code
 from ipf.mapping.compiler.values import Value
 from ipf.mapping.runtime.run import Act, Frame, Run
 from ipf.mapping.runtime.trace import Translation
@@ -29,10 +30,10 @@ from ipf.ports import Json
 
 def traced_translation(value: Value, arguments: Sequence[Value], step: int) -> Value:
     """A `translate` that records the code and the result in the trace step."""
-    get, text, table = value.get, text_of(arguments[0]), str(arguments[1].constant)
+    get, text, table, source = value.get, text_of(arguments[0]), str(arguments[1].constant), arguments[0].get
 
     def translate(frame: Frame) -> Any:
-        given, found = text(frame), get(frame)
+        given, found = text(frame) or first_code(source(frame)), get(frame)
         if given:
             frame[step].translations.append(Translation(table, given, found))
         return found
