@@ -17,6 +17,7 @@ from ipf.ports import (
     Json,
     Lease,
     SubscriptionHealth,
+    SubscriptionState,
 )
 from ipf.ports.audit.records import Audit
 from ipf.ports.delivery import Settled
@@ -44,6 +45,7 @@ class _Cursor:
     resent: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     requests: int = 0
+    state: SubscriptionState | None = None
 
     def follow(self, stream: Stream, now: datetime) -> None:
         """Revoke the lease of a subscription that was requested again, and reset its failures."""
@@ -90,8 +92,10 @@ class MemoryDeliveryQueue:
         for rid, stream in sorted(self._store.streams.items()):
             if rid not in self._cursors:
                 self._cursors[rid] = _Cursor(self._clock(), status=stream.state.status, requests=stream.requests)
-                self._beat(stream, self._cursors[rid])
             cursor = self._cursors[rid]
+            if cursor.state is not stream.state:  # each write begins the idle time again
+                cursor.state = stream.state
+                self._beat(stream, cursor)
             cursor.follow(stream, self._clock())
             if stream.skipped > cursor.delivered:
                 cursor.delivered, cursor.resend_until = stream.skipped, None

@@ -30,7 +30,7 @@ from tests.waiting import turns
 
 COUNT = int(os.environ.get("IPF_TEST_PROGRAMS", "3"))
 STEPS = 40
-KEPT: dict[str, tuple[int, ...]] = {"messages": (3,), "deliveries": (17,)}
+KEPT: dict[str, tuple[int, ...]] = {"messages": (3,), "deliveries": (17, 576540557)}
 
 
 async def message_worlds(holds: bool) -> tuple[MessageWorld, MessageWorld]:
