@@ -31,6 +31,7 @@ NESTED = {
     "ipf.mapping.compiler.conversions": "each number of an OID begins with a point",
     "ipf.mapping.language.lexer": "within quotation marks, each repetition begins with a backslash",
     "ipf.mapping.language.notes": "each key begins with a comma, each element with a point",
+    "ipf.rest.write.links": "each alternative of a tag begins with another character",
     "ipf.store.postgres.migrate": "our own migrations; each repetition is a line",
     "ipf.subscriptions.addresses": "each number of an address begins with a point",
 }
@@ -42,8 +43,11 @@ MADE = {
     "ipf.fhir.model.json": "three beginnings of a number",
     "ipf.fhir.releases.files": "names of files, which the readers of the release formats have as literals",
     "ipf.fhir.structure.primitives": "the patterns that R4 defines for its primitive types",
+    "ipf.hl7.batches": "the field separator of a message, escaped: one character",
+    "ipf.hl7.escape": "the escape character of a message, escaped: one character that is no letter or digit",
     "ipf.hl7.segments": "the field separator of a message, escaped: one character",
     "ipf.hl7.words": "a word that an operator searches, and delimiters of a message, escaped: no repetition of them",
+    "ipf.pipeline.receive.checks": "the escape character of a message, escaped: one that is no letter or digit",
 }
 """Modules that make patterns, and of what.  Text from outside is escaped, and never repeated."""
 

@@ -35,8 +35,9 @@ MERGES = {
     "NK1||1|GLU|a|x": "",
     "NK1||1|GLU": "",
     "NK1||2|NA|b": "",  # another order
-    "NK1||1|NA|a": "Observation.code",
-    "NK1||1|NA|b": "Observation.code Observation.note",
+    "NK1||1|NA|a": "",  # another code is another resource
+    "NK1||1|NA|b": "",
+    "NK1||1|GLU|b": "Observation.note",
     "NK1||1|GLU||y": "Observation.value",
     "NK1||1|GLU|||y": "Observation.value",  # another type of a choice
 }
@@ -84,13 +85,13 @@ class DroppedTests(TestCase):
                 self.assertEqual(dropped(compiled, "PID|1", "NK1||1|GLU|a|x", second), expected, second)
 
     def test_several_entries_of_one_number(self) -> None:
-        """The first code stays, each path is listed once."""
+        """Another code is another resource, of which nothing is dropped."""
         compiled = program(HEAD + V2 + ORDERS)
         segments = ["PID|1", *(f"NK1||1|{code}" for code in ("GLU", "NA", "K"))]
-        self.assertEqual(dropped(compiled, *segments), "Observation.code")
+        self.assertEqual(dropped(compiled, *segments), "")
         bundle: Any = finished(*compiled.run(message(*segments), b"k")).bundle()
         codes = [one["resource"].get("code") for one in bundle["entry"]]
-        self.assertEqual(codes, [None, {"text": "GLU"}])
+        self.assertEqual(codes, [None, {"text": "GLU"}, {"text": "NA"}, {"text": "K"}])
 
     def test_replaced_values(self) -> None:
         """A value of the message that another one replaces; defaults and data types do not count."""
