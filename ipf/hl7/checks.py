@@ -17,7 +17,7 @@ Source: HL7 v2.9 sections 2.5.2 (segments), 2.10.3.1 (batches), 3.4.2 (PID), 4.4
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ipf.errors import Category, Problem
@@ -119,7 +119,7 @@ def _check_subjects(group: Group, definition: Definition) -> None:
     """Problem VALUE: two subjects in a place of one."""
     for name, number in _NUMBERS.items():
         found = list(_of_one_place(group, definition, name))
-        if len(found) > 1 and _places(definition, name) == 1 and any(_differ(found[0], one, number) for one in found):
+        if len(found) > 1 and _places(definition, name) == 1 and _has_other(_Subject(found[0], number), found[1:]):
             raise Problem(Category.VALUE, f"{group.name} has one {name}, and the message has two that differ", name)
     for slot in definition.slots:
         for item in slot.alternatives:
@@ -149,10 +149,10 @@ def _places(definition: Definition, name: str) -> int:
 
 def _check_prior(message: Message) -> None:
     """Problem VALUE: a PID before an order that may begin a prior result is of another patient."""
-    first = message.segments("PID")[0]
+    first = _Subject(message.segments("PID")[0], _NUMBERS["PID"])
     for prior in _groups(message.tree(), PRIOR_RESULT):
         persons = [pid for group in prior.children("PATIENT_PRIOR") for pid in group.children("PID")]
-        if not prior.children("ORDER_PRIOR") and any(_differ(first, pid, _NUMBERS["PID"]) for pid in persons):
+        if not prior.children("ORDER_PRIOR") and _has_other(first, persons):
             raise Problem(Category.VALUE, "the PID before an order is of another patient than the message", "PID")
 
 
@@ -164,13 +164,34 @@ def _groups(group: Group, name: str) -> Iterator[Group]:
             yield from _groups(node, name)
 
 
-def _differ(one: Segment, other: Segment, number: str) -> bool:
-    """Whether they are of different subjects: no number in common; without numbers, a field in which both differ."""
-    numbers, others = (list(_numbers(segment, number)) for segment in (one, other))
-    if numbers and others:
-        return not any(_is_same(left, right) for left in numbers for right in others)
-    pairs = zip(one.fields[2:], other.fields[2:], strict=False)  # the first field is the set id
-    return any(left and right and left != right for left, right in pairs)
+class _Subject:
+    """Whom a segment names: its numbers (with the assigning authorities of each, empty when not said), and its fields.
+
+    The numbers are looked up, not compared one by one: a message may have thousands of them.
+    """
+
+    def __init__(self, segment: Segment, number: str) -> None:
+        self._number = number
+        self._fields = segment.fields[2:]  # the first field is the set id
+        self._authorities: dict[str, set[str]] = {}
+        for one, authority in _numbers(segment, number):
+            self._authorities.setdefault(one, set()).add(authority)
+
+    def is_other(self, segment: Segment) -> bool:
+        """Whether they differ: no number in common; without numbers, a field in which both differ."""
+        numbers = list(_numbers(segment, self._number)) if self._authorities else []
+        if numbers:
+            return not any(self._has(one, authority) for one, authority in numbers)
+        pairs = zip(self._fields, segment.fields[2:], strict=False)
+        return any(left and right and left != right for left, right in pairs)
+
+    def _has(self, number: str, authority: str) -> bool:
+        held = self._authorities.get(number, ())
+        return bool(held) and (not authority or authority in held or "" in held)
+
+
+def _has_other(subject: _Subject, segments: Iterable[Segment]) -> bool:
+    return any(subject.is_other(one) for one in segments)
 
 
 def _numbers(segment: Segment, number: str) -> Iterator[tuple[str, str]]:
@@ -178,7 +199,3 @@ def _numbers(segment: Segment, number: str) -> Iterator[tuple[str, str]]:
     for field in segment.children(number):
         if field.text:
             yield field.text, next((one.text or "" for one in field.children("CX_4")), "")
-
-
-def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return one[0] == other[0] and (one[1] == other[1] or not (one[1] and other[1]))

@@ -191,6 +191,24 @@ class PersonTests(EngineTestCase):
         self.assertEqual(values, {"2823-3": 1, "2951-2": 2, "2075-0": 3, "2345-7": 9})
         self.assertEqual({one["meta"]["versionId"] for one in found}, {"1"})
 
+    def test_transform_refuses_and_reads_alike(self) -> None:
+        """`$transform`, with the installed map and with the candidate of a request, answers 400 and names the place."""
+        path, kind = "/mapping/fhir/StructureMap/$transform", "x-application/hl7-v2+er7"
+        port, a = self.engine.http_port, pid("TRANSA")
+        for place, segments in (
+            ("PID", (head("TRANS", "ADT^A08^ADT_A01", "1"), a, pid("TRANSB"))),
+            ("PID", (head("TRANS", "ADT^A08^ADT_A01", "1"), pv1("V"))),
+            ("line 3", (head("TRANS", "ADT^A08^ADT_A01", "1"), a, head("TRANS", "ADT^A08^ADT_A01", "2"), a)),
+            ("line 3", (head("TRANS", "ADT^A08^ADT_A01", "1"), a, "ing")),
+        ):
+            for source in ("", "?source=urn:ipf:map:ADT_A01"):
+                status, body = self.post(port, text(*segments), kind, path=path + source)
+                self.assertEqual((status, f'"{place}"'.encode() in body), (400, True), (segments, body))
+        msh = "MSH|^~\\&|TRANS|GENERAL|IPF|IPF|20260301101500+0500||ORU^R01^ORU_R01|3|P|2.5.1"
+        result = f"{RESULT}|||20260301090000"
+        status, body = self.post(port, text(msh, a, ORDER.format("TRANS"), result), kind, path=path)
+        self.assertEqual((status, b'"2026-03-01T09:00:00+05:00"' in body), (200, True), body)
+
     def test_a_visit_that_is_told_again(self) -> None:
         """The same PV1 before a further order: report and result keep their patient."""
         sender, v = "AGAIN", pv1("AGAINV")

@@ -126,6 +126,23 @@ class CheckTests(TestCase):
                 problem = self.check(kind, segments)
                 self.assertEqual(problem and problem.place, name)
 
+    def test_many_numbers_are_looked_up(self) -> None:
+        """5,000 PID, each beside the first one with its 5,000 numbers: two minutes when compared one by one."""
+        numbers = "~".join(f"{number}^^^A^MR" for number in range(5000))
+        again = [f"PID|||{number}^^^A^MR" for number in range(5000)]
+        self.assertIsNone(self.check("ADT^A08", [f"PID|||{numbers}", *again]))
+        problem = self.check("ADT^A08", [f"PID|||{numbers}", *again, "PID|||5000^^^A^MR"])
+        self.assertEqual(problem and problem.place, "PID")
+
+    def test_authorities(self) -> None:
+        """An equal number of another authority is another number; one without authority may be of any."""
+        for one, other, is_same in (
+            ("1^^^A", "1^^^A", True), ("1^^^A", "1^^^B", False), ("1", "1^^^B", True), ("1^^^A", "1", True),
+            ("1^^^A~1^^^B", "1^^^B", True), ("1^^^A~1", "1^^^C", True), ("1^^^A~2^^^B", "1^^^B~2^^^A", False),
+        ):  # fmt: skip
+            problem = self.check("ADT^A08", [f"PID|||{one}", f"PID|||{other}"])
+            self.assertEqual(problem is None, is_same, (one, other))
+
     def test_what_is_missing(self) -> None:
         """Segment and structure are named."""
         for name, kind, segments in MISSING:

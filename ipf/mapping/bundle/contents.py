@@ -10,6 +10,8 @@ Source: HL7 v2.9 sections 7.4.2.21 (OBX-21), 7.4.3.2 (SPM-2), 3.3.5.33 (NK1-33),
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ipf.fhir.model.json import dumps
@@ -20,15 +22,102 @@ RELATED_PERSON = "RelatedPerson"
 _SUB_ID = "http://hl7.org/fhir/StructureDefinition/observation-v2-subid"
 
 
+MOST_COMPARED = 100
+"""Things under one number of a message that are compared one by one; of further ones only equal ones are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """What is compared of a CodeableConcept."""
+
+    codes: frozenset[ServiceCode]
+    systems: frozenset[str]
+    texts: frozenset[str]
+
+    def contradicts(self, other: Concept) -> bool:
+        """Whether both have codes of one system and none in common, else other texts."""
+        if self.codes & other.codes:
+            return False
+        if self.systems & other.systems:
+            return True
+        if self.texts and other.texts:
+            return not self.texts & other.texts
+        return bool(self.codes or self.texts) and bool(other.codes or other.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What the number of an Observation, a Specimen or an Immunization is of."""
+
+    concept: Concept
+    sub_ids: frozenset[bytes] = frozenset()
+
+    def contradicts(self, other: Thing) -> bool:
+        """Whether two of one type are different things."""
+        return self.concept.contradicts(other.concept) or _differ(self.sub_ids, other.sub_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """What the number of a RelatedPerson is of."""
+
+    given: frozenset[str]
+    family: frozenset[str]
+    birth: str
+
+    def contradicts(self, other: Person) -> bool:
+        """Whether they have other given names; or another family name, unless given names and birth date agree."""
+        if _differ(self.given, other.given):
+            return True
+        is_known = bool(self.given & other.given) and (self.birth == other.birth or not (self.birth and other.birth))
+        return not is_known and _differ(self.family, other.family)
+
+
+Content = Thing | Person
+
+
+class ContentsOfNumber:
+    """The entries of a message under one number, by what the number is of.  `first`: the number of the first entry."""
+
+    def __init__(self, first: int) -> None:
+        self._contents: dict[int, Content | None] = {first: None}
+        self._equal: dict[Content, int] = {}
+
+    def find(self, content: Content, resource_of: Callable[[int], Json]) -> int | None:
+        """The entry that is not something else; it may take over what it does not say itself."""
+        for number in islice(self._contents, MOST_COMPARED):
+            held = self._contents[number] or content_of(resource_of(number))
+            self._contents[number] = held
+            if held is None or not held.contradicts(content):  # type: ignore[arg-type]  # of one resource type
+                self._contents[number] = None
+                return number
+        return self._equal.get(content)
+
+    def add(self, content: Content, number: int) -> None:
+        """Add an entry."""
+        self._contents[number] = content
+        self._equal[content] = number
+
+
 def is_numbered(resource_type: str) -> bool:
     """Whether a number of this type identifies only together with its content."""
-    return resource_type in _CONTRADICTS
+    return resource_type == RELATED_PERSON or resource_type in _SEARCHED
+
+
+def content_of(resource: Json) -> Content | None:
+    """What the number of a resource is of; None: its type is not in question."""
+    if resource["resourceType"] == RELATED_PERSON:
+        birth = resource.get("birthDate")
+        given, family = (frozenset(_names(resource, part)) for part in ("given", "family"))
+        return Person(given, family, birth if isinstance(birth, str) else "")
+    name, _ = _SEARCHED.get(resource["resourceType"], ("", ""))
+    return Thing(_concept(resource.get(name)), frozenset(_sub_ids(resource))) if name else None
 
 
 def contradict(one: Json, other: Json) -> bool:
     """Whether two resources of one type and number are different things."""
-    check = _CONTRADICTS.get(one["resourceType"])
-    return check is not None and check(one, other)
+    content, held = content_of(one), content_of(other)
+    return content is not None and held is not None and content.contradicts(held)  # type: ignore[arg-type]
 
 
 def condition_of(resource: Json) -> str:
@@ -41,46 +130,11 @@ def condition_of(resource: Json) -> str:
     return f"{parameter}={min(codes)[1]}" if codes else ""
 
 
-def concepts_contradict(one: Any, other: Any) -> bool:
-    """Whether two CodeableConcepts have codes of one system and none in common, else other texts."""
-    codes, others = _codes(one), _codes(other)
-    if codes & others:
-        return False
-    if {system for system, _ in codes} & {system for system, _ in others}:
-        return True
-    texts, other_texts = _texts(one), _texts(other)
-    if texts and other_texts:
-        return not texts & other_texts
-    return bool(codes or texts) and bool(others or other_texts)
+def _concept(value: Any) -> Concept:
+    codes = frozenset(_codes(value))
+    return Concept(codes, frozenset(system for system, _ in codes), frozenset(_texts(value)))
 
 
-def _of(name: str) -> Callable[[Json, Json], bool]:
-    return lambda one, other: concepts_contradict(one.get(name), other.get(name))
-
-
-def _observations(one: Json, other: Json) -> bool:
-    return concepts_contradict(one.get("code"), other.get("code")) or _differ(_sub_ids(one), _sub_ids(other))
-
-
-def _persons(one: Json, other: Json) -> bool:
-    """Whether two persons differ.
-
-    They have other given names; or another family name, unless given names and birth date say that it is one person.
-    """
-    given, other_given = _names(one, "given"), _names(other, "given")
-    if _differ(given, other_given):
-        return True
-    births = {one.get("birthDate"), other.get("birthDate")} - {None}
-    is_known = bool(given & other_given) and len(births) < 2
-    return not is_known and _differ(_names(one, "family"), _names(other, "family"))
-
-
-_CONTRADICTS: dict[str, Callable[[Json, Json], bool]] = {
-    "Observation": _observations,
-    "Specimen": _of("type"),
-    "Immunization": _of("vaccineCode"),
-    RELATED_PERSON: _persons,
-}
 _SEARCHED = {
     "Observation": ("code", "code"),
     "Specimen": ("type", "type"),

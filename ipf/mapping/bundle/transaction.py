@@ -17,7 +17,7 @@ from typing import Any
 
 from ipf.errors import Problem
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
-from ipf.mapping.bundle.contents import condition_of, contradict, is_numbered
+from ipf.mapping.bundle.contents import ContentsOfNumber, condition_of, content_of, is_numbered
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
@@ -201,7 +201,7 @@ class _Entries:
         self._rules = rules
         self._services: dict[int, tuple[Service, int]] = {}
         self._places: dict[Any, int] = {}
-        self._under: dict[int, list[int]] = {}
+        self._under: dict[int, ContentsOfNumber] = {}
         self._shared: dict[tuple[str, str, str], dict[str, int]] = {}
 
     def of(self, resources: list[Json]) -> tuple[list[Entry], dict[int, int], bool] | None:
@@ -280,17 +280,17 @@ class _Entries:
 
     def _numbered(self, resource: Json, identity: Identity, twin: int, entries: list[Entry]) -> tuple[int, Identity]:
         """The entry of the same number whose content does not contradict; else the place of a new one."""
-        place = len(entries)
-        if twin == place:
-            return place, identity
-        under = self._under.setdefault(twin, [twin])
-        for number in under:
-            if not contradict(entries[number].resource or {}, resource):
-                return number, identity
+        place, content = len(entries), content_of(resource)
+        if twin == place or content is None:
+            return twin, identity
+        under = self._under.setdefault(twin, ContentsOfNumber(twin))
+        number = under.find(content, lambda one: entries[one].resource or {})
+        if number is not None:
+            return number, identity
         first = entries[twin]
         if first.identity is not None and first.resource is not None and not first.identity.further:
             first.identity = replace(first.identity, further=condition_of(first.resource))
-        under.append(place)
+        under.add(content, place)
         return place, replace(identity, further=condition_of(resource))
 
     def _twin(self, resource_type: str, own: str | None, identity: Identity | None, place: int) -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -91,7 +92,17 @@ def zone_offset(name: str) -> Offset:
     return offset
 
 
-def message_offset(sent: str, offset: Offset) -> str | None:
+@contextmanager
+def message_zone(sent: str, offset: Offset) -> Iterator[None]:
+    """While a message is mapped: times without an offset have that of its MSH-7, `sent`, else `offset`."""
+    token = MESSAGE_OFFSET.set(_message_offset(sent, offset))
+    try:
+        yield
+    finally:
+        MESSAGE_OFFSET.reset(token)
+
+
+def _message_offset(sent: str, offset: Offset) -> str | None:
     """What MSH-7 says of the times of its message (HL7 v2.9 section 2.A.22); None: `offset` is right.
 
     A zone of the installation with this offset at this time stays in use, because it knows of daylight saving time.

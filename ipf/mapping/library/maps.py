@@ -28,7 +28,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset, message_offset
+from ipf.mapping.compiler.conversions import Offset, message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
@@ -42,7 +42,6 @@ from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
-from ipf.mapping.runtime.zone import MESSAGE_OFFSET
 from ipf.ports import Claimed, InstalledMap, Json, Mapped, UnmappedCode, UnreadField
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.messages.sources import PolledSource
@@ -236,13 +235,10 @@ class Library:
         self, program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool
     ) -> MappingResult:
         started = perf_counter()
-        token = MESSAGE_OFFSET.set(message_offset(message.header.field(7), self.environment.offset))
-        try:
+        with message_zone(message.header.field(7), self.environment.offset):
             if trace:
                 program.run(message, key, overrides=overrides)  # a traced program marks no fields
             bundle, run = program.run(message, key, trace=trace, overrides=overrides)
-        finally:
-            MESSAGE_OFFSET.reset(token)
         made = finished(bundle, run, Rules(self.environment.identity, program.moves))
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)

@@ -25,7 +25,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import Rules, complete
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset
+from ipf.mapping.compiler.conversions import Offset, message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides
@@ -141,7 +141,7 @@ class MapSet:
         `key`: 1 to 64 bytes from which uuids are derived; the default is a hash of the source, so the same source gives
         the same result.  The Bundle of a message becomes a transaction (`identity`).
         """
-        return transform(self.program(url), source, key=key, trace=trace, overrides=overrides)
+        return transform(self.program(url), source, key=key, trace=trace, overrides=overrides, offset=self._offset)
 
 
 def transform(
@@ -152,14 +152,19 @@ def transform(
     trace: bool = False,
     overrides: Overrides | None = None,
     table: IdentityTable | None = None,
+    offset: Offset = "Z",
 ) -> Transformed:
-    """The same with a compiled map.  `table`: which numbers of a Patient identify; None = the built-in table."""
+    """The same with a compiled map.  `table`: which numbers of a Patient identify; None = the built-in table.
+
+    `offset`: the zone of times without an offset, when MSH-7 has none either.
+    """
     started = perf_counter()
     is_message = isinstance(source, Message)
     key = key or source_key(source)
-    if trace and is_message:
-        program.run(source, key, overrides=overrides)  # a traced program marks no fields
-    target, run = program.run(source, key, trace=trace, overrides=overrides)
+    with message_zone(source.header.field(7) if isinstance(source, Message) else "", offset):
+        if trace and is_message:
+            program.run(source, key, overrides=overrides)  # a traced program marks no fields
+        target, run = program.run(source, key, trace=trace, overrides=overrides)
     merged = complete(target, run, Rules(table or IdentityTable(), program.moves)).merged if is_message else {}
     if run.is_bundle and not is_message:
         name_entries(target, run.urns, run.references)

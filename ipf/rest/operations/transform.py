@@ -21,6 +21,7 @@ from typing import Any
 from ipf.errors import Category, Issue, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.xml.writer import from_xml
+from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import Transaction
 from ipf.mapping.language.concepts import Overrides, Table
@@ -117,13 +118,22 @@ def _transformed(
         raise Problem(Category.REQUIRED, "the map is missing: source=<canonical URL of a StructureMap>", "source")
     key, overrides = source_key(source), None
     if isinstance(source, Message):
+        check_message(source, library.environment.without_patient)
         header = source.header
         key = message_key(DEFAULT_TENANT, header.source_system, header.source_id)
         overrides = installation.overrides_for(DEFAULT_TENANT, header.source_system)
     if transform_request.overrides:
         overrides = Overrides(transform_request.overrides)
-    table = library.environment.identity
-    result = transform(program, source, key=key, trace=trace, overrides=overrides, table=table)
+    environment = library.environment
+    result = transform(
+        program,
+        source,
+        key=key,
+        trace=trace,
+        overrides=overrides,
+        table=environment.identity,
+        offset=environment.offset,
+    )
     target = Transaction(result.target)
     return MappingResult(
         target,

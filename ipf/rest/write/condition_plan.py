@@ -64,8 +64,10 @@ class ConditionPlan:
         if len(self._open) >= _DEEPEST:
             raise refusal(entry, f"more than {_DEEPEST} entries are each identified by the next")
         self._open.append(number)
-        yield list(dict.fromkeys(self._names.numbers[name] for name in self._named[number].names))
-        self._open.pop()
+        try:
+            yield list(dict.fromkeys(self._names.numbers[name] for name in self._named[number].names))
+        finally:
+            self._open.pop()
 
     def resolved(self, number: int, outcomes: Sequence[EntryOutcome | None]) -> tuple[Entry, ConditionKey]:
         """The entry with the condition that is meant, and its key.  `outcomes`: of the entries that it names."""

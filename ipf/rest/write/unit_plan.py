@@ -9,6 +9,7 @@ Source: https://hl7.org/fhir/R4/http.html#trules, #ccreate, #cond-update, #3.1.0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn, cast
@@ -105,11 +106,23 @@ class UnitPlan:
         for rank in (0, 1, 2):
             if rank not in ranks:
                 continue
+            if rank == 2:
+                self._find_patched()
             for number, key in enumerate(keys):
                 if ranks[number] == rank and found[number] is None:
                     known = found_results.get(key) if key is not None and rank == 1 else None
                     found[number] = self._identify(number) if known is None else known
         return cast(list[EntryResult | Pending], found)
+
+    def _find_patched(self) -> None:
+        """Ask for all resources to patch that are found by conditions which name other entries.
+
+        A patch needs its resource at once, so that each alone would cost a transaction that begins anew.
+        """
+        for number, entry in enumerate(self.unit.entries):
+            if entry.method is Method.PATCH and number in self._conditions:
+                with suppress(MoreNeeded):
+                    self._named(number)
 
     def _identify(self, number: int) -> EntryResult | Pending:
         entry, condition, texts = self.unit.entries[number], self.prepared.keys[number], self.prepared.texts

@@ -200,7 +200,7 @@ class SearchSuite(PagesSuite):
 
     async def test_includes_have_the_order_of_the_resource(self) -> None:
         """Of the references that fit below the limit the first ones are kept, in each process and store."""
-        ids = [f"m{number}" for number in (7, 3, 9, 1, 8, 2, 6)]
+        ids = ["7", "3", "9", "1", "8", "2", "Observation"]
         performers = [{"reference": f"Practitioner/{id}"} for id in ids]
         for resource in (
             *({"resourceType": "Practitioner", "id": id} for id in ids),

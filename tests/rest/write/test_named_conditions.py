@@ -35,6 +35,15 @@ def update(resource: Json, condition: str, full_url: str | None = None) -> Json:
     return entry(resource, full_url, "PUT", f"{resource['resourceType']}?{condition}")
 
 
+_CHANGE = {
+    "type": {"valueCode": "replace"},
+    "path": {"valueString": "Task.status"},
+    "value": {"valueCode": "completed"},
+}
+PATCH: Json = {
+    "resourceType": "Parameters",
+    "parameter": [{"name": "operation", "part": [{"name": name, **value} for name, value in _CHANGE.items()]}],
+}
 FIRST = once(task("a"), "identifier=a", A)
 
 TABLE: dict[str, list[Json]] = {
@@ -150,24 +159,21 @@ class NamedConditionSuite(Suite):
         self.assertEqual((await self.world.body(second))["basedOn"], [{"reference": first}])
 
     async def test_a_patch_of_what_refers_to_an_entry(self) -> None:
-        patch = {
-            "resourceType": "Parameters",
-            "parameter": [
-                {
-                    "name": "operation",
-                    "part": [
-                        {"name": "type", "valueCode": "replace"},
-                        {"name": "path", "valueString": "Task.status"},
-                        {"name": "value", "valueCode": "completed"},
-                    ],
-                }
-            ],
-        }
-        patching = entry(patch, None, "PATCH", f"Task?based-on={A}")
+        patching = entry(PATCH, None, "PATCH", f"Task?based-on={A}")
         self.assertEqual((await self.post(FIRST, patching)).status, 404)
         _, second = await self.locations(FIRST, once(task("b", A), f"based-on={A}"))
         await self.locations(FIRST, patching)
         self.assertEqual((await self.world.body(second))["status"], "completed")
+
+    async def test_many_patches(self) -> None:
+        """More of them than a transaction may begin anew; one patches what is based on a patched one."""
+        first = [once(task(f"a{n}"), f"identifier=a{n}", f"{A}{n}") for n in range(24)]
+        made = await self.locations(*first, *(once(task(f"b{n}", f"{A}{n}"), f"based-on={A}{n}") for n in range(24)))
+        below = await self.locations(once(task("c", made[24]), "identifier=c"))
+        patches = [entry(PATCH, f"{B}{n}", "PATCH", f"Task?based-on={A}{n}") for n in range(24)]
+        await self.locations(*first, *patches, entry(PATCH, None, "PATCH", f"Task?based-on={B}0"))
+        for url in (*made[24:], *below):
+            self.assertEqual((await self.world.body(url))["status"], "completed")
 
     async def test_a_deletion_of_what_refers_to_an_update_by_id(self) -> None:
         for deletes_many in (False, True):

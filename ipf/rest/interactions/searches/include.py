@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ipf.fhir.index.extract import extract
+from ipf.fhir.model.element_types import objects
 from ipf.fhir.model.json import loads
 from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.language.includes import reference_codes
 from ipf.fhir.search.predicate import tests_equal
 from ipf.fhir.search.values.parameter import any_of
-from ipf.ports import OPEN, Caller, FhirStore, Version
+from ipf.ports import OPEN, Caller, FhirStore, Json, Version
 from ipf.ports.queries.predicates import Test
 from ipf.ports.queries.search import Include, Query, Term
 from ipf.rest.interactions.searches.canonical import canonical_codes, url_codes, urls_in, urls_of
@@ -171,13 +172,24 @@ def _is_meant(urls: set[str], one: Version) -> bool:
 
 def references(version: Version, base_url: str) -> Iterator[tuple[Key, str]]:
     """The references of a resource to this server, each with its index code, in the order of the resource."""
+    resource = loads(version.body)
     found = []
-    for code, value in extract(loads(version.body)).texts:
+    for code, value in extract(resource).texts:  # in no order
         if "\t" in value or "/" not in value:
             continue
         literal = local_reference(value, base_url)
         if literal is not None:
-            place = version.body.find(literal.id.encode())  # the index has no order
-            found.append((place, code, (literal.resource_type, literal.id)))
-    for _, code, key in sorted(found):
-        yield key, code
+            found.append(((literal.resource_type, literal.id), code))
+    places = _places(resource, base_url) if len(found) > 1 else {}
+    yield from sorted(found, key=lambda one: (places.get(one[0], len(places)), one))
+
+
+def _places(resource: Json, base_url: str) -> dict[Key, int]:
+    """The place of the first Reference to each resource."""
+    places: dict[Key, int] = {}
+    for kind, value in objects(resource):
+        text = value.get("reference") if kind == "Reference" else None
+        literal = local_reference(text, base_url) if type(text) is str else None
+        if literal is not None:
+            places.setdefault((literal.resource_type, literal.id), len(places))
+    return places
