@@ -135,6 +135,8 @@ def _show_differences(output: Output, row: dict[str, Any]) -> None:
         output.say(f"\n{row['resource_type']}/{row['id']}")
         shown = [(one["path"], one.get("stored"), one.get("replayed")) for one in differences[:_MOST_DIFFERENCES]]
         output.table(("element", "stored", "replayed"), shown)
+    if row.get("retained") and differences:
+        output.say(f"kept, since the message leaves it out: {', '.join(row['retained'])}")
     if len(differences) > _MOST_DIFFERENCES:
         output.say(f"and {len(differences) - _MOST_DIFFERENCES} more: --json shows all")
 

@@ -217,3 +217,28 @@ class PersonTests(EngineTestCase):
         self.row(sender, "A1", "DELIVERED")
         self.assertEqual(set(self.owners("DiagnosticReport", "AGAIN").values()), {"AGAINA"})
         self.assertEqual(len(self.owners("DiagnosticReport", "AGAIN")), 2)
+
+    def test_what_is_left_out_stays(self) -> None:
+        """From the socket to the stored Patient: A28 with all, then A08, A40 and A03 with little, then nulls."""
+        sender, number = "OMIT", "OMIT1^^^GENERAL^MR"
+        whole = f"PID|1||{number}||Person^Given||19800101|F|||1 Main^^Town||555||ENG|M|||987-65-4321"
+        self.send(text(head(sender, "ADT^A28^ADT_A05", "O1"), "EVN|A28|2026", whole))
+        self.row(sender, "O1", "DELIVERED")
+        (first,) = self.found("Patient?identifier=OMIT1")
+        for control_id, kind, *more in (
+            ("O2", "ADT^A08^ADT_A01", pv1("OMITV")),
+            ("O3", "ADT^A40^ADT_A39", "MRG|OMIT2^^^GENERAL^MR"),
+            ("O4", "ADT^A03^ADT_A03", pv1("OMITV")),
+        ):
+            self.send(text(head(sender, kind, control_id), "EVN||2026", f"PID|1||{number}||Person^Given", *more))
+            self.row(sender, control_id, "DELIVERED")
+            (after,) = self.found("Patient?identifier=OMIT1")
+            for name in ("birthDate", "gender", "telecom", "address", "communication", "maritalStatus", "identifier"):
+                self.assertEqual(after[name], first[name], (control_id, name))
+        nulls = f'PID|1||{number}||Person^Given||""' + "|" * 12 + '""'
+        self.send(text(head(sender, "ADT^A08^ADT_A01", "O5"), "EVN||2026", nulls, pv1("OMITV")))
+        self.row(sender, "O5", "DELIVERED")
+        (after,) = self.found("Patient?identifier=OMIT1")
+        self.assertNotIn("birthDate", after)
+        self.assertEqual([one["value"] for one in after["identifier"]], ["OMIT1"])
+        self.assertEqual(after["gender"], "female")

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipf.errors import Problem
-from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
 from ipf.mapping.bundle.contents import ContentsOfNumber, condition_of, content_of, is_numbered
+from ipf.mapping.bundle.entry_json import entry_as_json
+from ipf.mapping.bundle.field_sources import Update, attach
 from ipf.mapping.bundle.identity import (
     BY_IDENTIFIER,
     CREATE,
@@ -29,13 +30,11 @@ from ipf.mapping.bundle.identity import (
     match_identifier,
     plain_identifier,
     request,
-    request_by_id,
-    request_by_key,
     update_by_any,
-)
+)  # fmt: skip
 from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
-from ipf.mapping.bundle.orders import ORDER, code_condition, repeated_number, services
+from ipf.mapping.bundle.orders import ORDER, repeated_number, services
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.references import point
 from ipf.mapping.runtime.run import Run
@@ -105,10 +104,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`table`: which numbers identify.  `moves`: resource types that the map moves from one Patient to another."""
+    """`table`: which numbers identify.  `moves`: resource types that the map moves from one Patient to another.
+
+    `update`: what an HL7 v2 message states; None = the source is none.
+    """
 
     table: IdentityTable = field(default_factory=IdentityTable)
     moves: frozenset[str] = frozenset()
+    update: Update | None = None
 
 
 DEFAULT_RULES = Rules()
@@ -137,6 +140,8 @@ def finished(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transactio
     if usual is not None:
         entries, numbers, is_renamed = usual
         made.hold(entries, numbers)
+        if rules.update is not None:
+            attach(entries, numbers, run, rules.update)
     else:
         kept, numbers, is_renamed = _merge(given, run, once, renewed, rules.table)
         made.put(kept, numbers)
@@ -308,28 +313,6 @@ class _Entries:
                 return kinds[""] if "" in kinds else next(iter(kinds.values()))
             kinds[key.type] = place
         return kinds[key.type]
-
-
-def entry_as_json(entry: Entry) -> Json:
-    """An entry that the engine made, as an entry of a Bundle."""
-    resource, identity = entry.resource or {}, entry.identity
-    if identity is not None and _has_further_numbers(identity, resource):
-        how, _ = update_by_any(resource)
-    elif identity is not None:
-        further = identity.further if identity.service is None else code_condition(identity.service)
-        how, _ = request_by_key(resource, identity.keys[0], is_once=entry.method is _CREATE, further=further)
-    elif entry.id is not None:
-        how, _ = request_by_id(resource)
-    else:
-        how = {"method": "POST", "url": entry.resource_type}
-    return {"fullUrl": entry.full_url, "resource": resource, "request": how}
-
-
-def _has_further_numbers(identity: Identity, resource: Json) -> bool:
-    """Whether a resource is updated whatever its type, and is found by another number than it is usually."""
-    if resource["resourceType"] != "Patient":
-        return len(identity.keys) > 1
-    return any(one.get("use") == OLD and key_of(one) == identity.keys[-1] for one in identifiers_of(resource))
 
 
 # ------------------------------------------------------------------------- requests of the map

@@ -26,7 +26,7 @@ from ipf.mapping.compiler.scope import Layout, Scope
 from ipf.mapping.compiler.v2_names import check_rules
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.model import NOWHERE, Group, StructureMap
+from ipf.mapping.language.model import NOWHERE, Deleted, Group, StructureMap
 from ipf.mapping.language.structuremap import digest
 from ipf.mapping.runtime.memo import ResultCache
 from ipf.mapping.runtime.run import Run
@@ -49,18 +49,30 @@ class Compiler:
     ) -> None:
         self.groups = Groups(maps, environment, traced=traced)
         self.results = ResultCache()
-        self._compiled: dict[tuple[str, str, tuple[Kind, ...]], CompiledGroup] = {}
+        self._compiled: dict[tuple[str, str, tuple[Kind, ...], tuple[str, ...]], CompiledGroup] = {}
 
-    def compile_group(self, content: StructureMap, group: Group, kinds: Sequence[Kind]) -> CompiledGroup:
-        """The group compiled for arguments of these kinds."""
-        key = (content.url, group.name, tuple(kinds))
+    def compile_group(
+        self, content: StructureMap, group: Group, kinds: Sequence[Kind], fields: tuple[str, ...] = ()
+    ) -> CompiledGroup:
+        """The group compiled for arguments of these kinds.
+
+        `fields`: the HL7 v2 field that each argument is inside of; only of groups that write into resources.
+        """
+        key = (content.url, group.name, tuple(kinds), fields)
         found = self._compiled.get(key)
         if found is None:
             found = self._compiled[key] = CompiledGroup(group.name)
-            self._fill(found, content, group, kinds)
+            self._fill(found, content, group, kinds, fields or ("",) * len(kinds))
         return found
 
-    def _fill(self, code: CompiledGroup, content: StructureMap, group: Group, kinds: Sequence[Kind]) -> None:
+    def _fill(
+        self,
+        code: CompiledGroup,
+        content: StructureMap,
+        group: Group,
+        kinds: Sequence[Kind],
+        fields: tuple[str, ...],
+    ) -> None:
         layout = Layout()
         unit = self.groups.unit(content)
         arguments = list(zip(self.groups.parameter_kinds(unit, group, kinds), kinds, strict=True))
@@ -69,9 +81,10 @@ class Compiler:
         for owner, part in self.groups.lineage(unit, group):
             scope = Scope(layout)
             known = self.groups.parameter_kinds(owner, part, kinds[: len(part.inputs)])
-            for slot, parameter, kind in zip(slots, part.inputs, known, strict=False):
+            for slot, parameter, kind, field in zip(slots, part.inputs, known, fields, strict=False):
                 is_source = parameter.mode == "source"
-                scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_source and not kind.is_text)
+                is_json = is_source and not kind.is_text
+                scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_json, field=field)
             context = GroupContext(self.groups, owner, part, self.results, self.compile_group)
             check_rules(part.rules, _v2_types(owner, part, scope), context.fail)
             compiler = RuleCompiler(context)
@@ -92,12 +105,20 @@ def _v2_types(unit: Unit, part: Group, scope: Scope) -> dict[str, str]:
     return types
 
 
+def _deletions(declared: Iterable[Deleted]) -> Mapping[str, str]:
+    found: dict[str, dict[str, None]] = {}
+    for one in declared:
+        found.setdefault(one.event, {})[one.field] = None
+    return {event: " ".join(fields) for event, fields in found.items()}
+
+
 class Program:
     """A compiled map.  Runs share no state.
 
     `unread`: finds the fields that a run did not read; it knows what this map and its imports ignore on purpose.
     Declarations in the map of another message type do not count.
     `moves`: the resource types that it moves from one Patient of a message to another (`/// moves = "Encounter"`).
+    `deletions`: the fields that an event deletes (`A13`: `PV1-36 PV1-45`), by this map and its imports.
     """
 
     def __init__(self, compiler: Compiler, content: StructureMap) -> None:
@@ -112,9 +133,15 @@ class Program:
         kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]
         ignored = [part.ignored for part in unit.visible if part is content or not part.meta("types")]
         self.unread = UnreadFields(reasons(chain.from_iterable(ignored)))
+        self.deletions = _deletions(chain.from_iterable(part.deleted for part in unit.visible))
         self._template = self._empty(unit, kinds)
         self._is_bundle = self._template.get("resourceType") == "Bundle"
         self._code = compiler.compile_group(content, self.group, kinds)
+
+    @property
+    def known_sources(self) -> Mapping[str, Mapping[str, frozenset[str]]]:
+        """By resource type and element the fields that the compiled maps make it of."""
+        return self._compiler.groups.known_sources
 
     @cached_property
     def version(self) -> str:

@@ -10,7 +10,8 @@ from ipf.mapping.compiler.elements import ElementNames
 from ipf.mapping.compiler.emit import Block, Writer
 from ipf.mapping.compiler.expressions.expression import Expression
 from ipf.mapping.compiler.groups import Groups, Unit
-from ipf.mapping.compiler.kinds import BUNDLE, STRING, UNKNOWN, Kind
+from ipf.mapping.compiler.kinds import BUNDLE, STRING, UNKNOWN, Kind, fhir
+from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.compiler.values import Value, constant, value_source
 from ipf.mapping.language.lexer import FmlError
@@ -44,7 +45,7 @@ class CompiledGroup:
             self.run(frame)
 
 
-CompileGroup = Callable[[StructureMap, Group, Sequence[Kind]], CompiledGroup]
+CompileGroup = Callable[[StructureMap, Group, Sequence[Kind], tuple[str, ...]], CompiledGroup]
 
 
 def call_block(code: CompiledGroup, values: Sequence[Value], memoize: Callable[[Act], Act] | None = None) -> Block:
@@ -135,9 +136,21 @@ class GroupContext:
         if wanted != given:
             raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
         values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
-        code = self.compile_group(content, group, [one.kind for one in values])
+        code = self.compile_group(content, group, [one.kind for one in values], self._fields(dependent, group, scope))
         memoize = self._memoize(dependent, rule, content, group, [one.kind for one in values])
         return call_block(code, values, memoize)
+
+    def _fields(self, dependent: Dependent, group: Group, scope: Scope) -> tuple[str, ...]:
+        """The HL7 v2 field of each argument, where the group writes into a resource; else nothing."""
+        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
+        given = [scope.names.get(name) for name in names]
+        targets = [one for one, part in zip(given, group.inputs, strict=True) if one and part.mode == "target"]
+        if not any(is_of_resource(self.models, one.kind) for one in targets):
+            return ()
+        fields = tuple(
+            one.field if one and part.mode == "source" else "" for one, part in zip(given, group.inputs, strict=True)
+        )
+        return fields if any(fields) else ()
 
     def _memoize(
         self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
@@ -159,6 +172,12 @@ class GroupContext:
             return None
         results = self._results
         return lambda run: MemoizedGroup(run, results, plan)
+
+
+def is_of_resource(models: Models, kind: Kind) -> bool:
+    """Whether a target is a resource of a Bundle, or an element of it that has elements of its own."""
+    root = kind.name.partition(".")[0]
+    return kind.model == "fhir" and root != BUNDLE.name and models.is_resource(fhir(root))
 
 
 def _is_made(name: str, rule: Rule) -> bool:

@@ -139,6 +139,7 @@ class Groups:
         self._matching = cache(partial(_matching, self.maps))  # all maps import the same few patterns
         self._units: dict[str, Unit] = {}
         self.defaults: dict[str, list[object]] = {}  # literals that compiled rules write, by path
+        self.known_sources: dict[str, dict[str, frozenset[str]]] = {}  # fields by resource type and element
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
         self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
         self._planner = MemoPlanner(environment.models, lambda content, name: self.find_group(self.unit(content), name))

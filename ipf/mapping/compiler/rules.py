@@ -13,6 +13,7 @@ from typing import Any
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.context import GroupContext
 from ipf.mapping.compiler.emit import Block, Writer, sequence, var
+from ipf.mapping.compiler.fields import INITIAL, field_of, fields_of_sources
 from ipf.mapping.compiler.kinds import TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.compiler.reading import NO_MARKS, RuleReads, first_field
 from ipf.mapping.compiler.scope import Origin, Scope, Variable
@@ -58,7 +59,7 @@ class RuleCompiler:
 
     def rule(self, rule: Rule, outer: Scope, marks: Marks) -> Block:
         """One rule as a block.  `marks`: of the body around it."""
-        scope = outer.child()
+        scope = outer.child(self._fields(rule, outer))
         if self.context.groups.traced:
             return self._traced_rule(rule, scope)
         found = [self._loop(source, rule, scope) for source in rule.sources]
@@ -73,6 +74,12 @@ class RuleCompiler:
             if one.loop is not None:
                 body = one.loop(body)
         return body
+
+    def _fields(self, rule: Rule, outer: Scope) -> tuple[str, ...]:
+        """The fields of the sources of a rule; marked where only a new resource takes their values."""
+        fields = fields_of_sources(rule, outer)
+        is_initial = f"{self.group.name}.{rule.name}" in self.unit.content.initial
+        return (INITIAL, *(fields or outer.fields)) if is_initial else fields
 
     def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
         """One rule as a block that records its start and each item in the trace."""
@@ -115,6 +122,7 @@ class RuleCompiler:
             is_source=context.is_source,
             is_json=not kind.is_text,
             origin=_origin(source, context),
+            field=field_of(source, context),
         )
         return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
 
@@ -140,7 +148,12 @@ class RuleCompiler:
         if not source.element and only_where:
             kind = wanted or context.kind
             variable = scope.bind(
-                source.variable, context.slot, kind, is_source=context.is_source, origin=context.origin
+                source.variable,
+                context.slot,
+                kind,
+                is_source=context.is_source,
+                origin=context.origin,
+                field=context.field,
             )
             if not source.condition:
                 return Found(None, variable, context)
@@ -156,7 +169,7 @@ class RuleCompiler:
         only_text = bool(number_of(last)) and not needs_node(rule, source, scope.names)
         kind = TEXT if only_text else kind
         test = self._expression(source.condition, source, scope, kind).test_source if source.condition else None
-        variable = scope.declare(source.variable, kind, is_source=True)
+        variable = scope.declare(source.variable, kind, is_source=True, field=field_of(source, context))
 
         slots = [context.slot, *(scope.layout.new_slot() for _ in way)]
 
@@ -185,6 +198,7 @@ class RuleCompiler:
             is_source=context.is_source,
             is_json=not kind.is_text,
             origin=_origin(source, context),
+            field=field_of(source, context),
         )
         return Found(lambda body: loops.each(fetch, variable.slot, body), variable, context)
 

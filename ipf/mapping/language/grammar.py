@@ -27,7 +27,7 @@ from ipf.mapping.language.model import (
     Structure,
     StructureMap,
 )
-from ipf.mapping.language.notes import ignored
+from ipf.mapping.language.notes import deleted, ignored, initial
 
 RELATIONSHIPS = {
     "-": "relatedto",
@@ -84,6 +84,8 @@ def parse(text: str, file: str = "") -> StructureMap:
         groups=tuple(groups),
         file=file,
         ignored=ignored(text, file),
+        initial=initial(text, file),
+        deleted=deleted(text, file),
         import_places=tuple(import_places),
     )
 

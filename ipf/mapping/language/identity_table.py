@@ -9,6 +9,9 @@ first row that fits counts, those of the file before the built-in ones.  Problem
   secondary`.
 - `never`: it is stored, and a Patient is found by it only when the message has no better number.
 
+Rows `[[update]]` name senders (MSH-3) whose messages are complete: what such a message leaves out is deleted.  `types`
+limits a row to message types (`ADT_A08`).
+
 `overlay` says how many of family name, birth date and sex must differ before an equal number is another person's (1 to
 3, 0 = never; default 3).
 
@@ -66,6 +69,14 @@ class Row:
         return self.type == type_code
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """A sender (MSH-3, `*` = any) whose messages are complete.  `types`: message types; none = all."""
+
+    sender: str
+    types: frozenset[str] = frozenset()
+
+
 def _rows(identifies: Identifies, types: str) -> tuple[Row, ...]:
     return tuple([Row(_ANY, one, identifies) for one in types.split()])
 
@@ -88,9 +99,17 @@ _NO_ROW = Row(_ANY, _ANY, Identifies.NEVER)
 class IdentityTable:
     """The rows of an installation, before the built-in ones."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[Row] = (), snapshots: Iterable[SnapshotRow] = ()) -> None:
         self._rows = (*rows, *BUILT_IN)
+        self._snapshots = tuple(snapshots)
         self._found: dict[tuple[str, str, str, bool], Row] = {}
+
+    def sends_snapshots(self, source_system: str, message_type: str) -> bool:
+        """Whether messages of this sender and type are complete."""
+        return any(
+            one.sender in (source_system, _ANY) and (not one.types or message_type in one.types)
+            for one in self._snapshots
+        )
 
     def identifies(self, system: str, name: str, type_code: str, *, is_secondary: bool = False) -> Identifies:
         """Whether numbers of an authority (system of the identifier, namespace of CX.4) and type identify."""
@@ -123,12 +142,31 @@ def read_table(path: Path) -> IdentityTable:
         raise Problem(Category.MAPPING, f"cannot be read: {error.strerror}", file) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Problem(Category.MAPPING, f"is not TOML: {error}", file) from error
-    unknown = sorted(set(content) - {"identifier"})
-    rows = content.get("identifier", [])
-    if unknown or not isinstance(rows, list):
+    unknown = sorted(set(content) - {"identifier", "update"})
+    rows, updates = content.get("identifier", []), content.get("update", [])
+    if unknown or not isinstance(rows, list) or not isinstance(updates, list):
         text = f"has {unknown[0]}: " if unknown else ""
-        raise Problem(Category.MAPPING, f"{text}only rows [[identifier]] are allowed", file)
-    return IdentityTable([_row(one, f"{file}: row {number}") for number, one in enumerate(rows, 1)])
+        raise Problem(Category.MAPPING, f"{text}only rows [[identifier]] and [[update]] are allowed", file)
+    return IdentityTable(
+        [_row(one, f"{file}: row {number}") for number, one in enumerate(rows, 1)],
+        [_snapshot_row(one, f"{file}: [[update]] {number}") for number, one in enumerate(updates, 1)],
+    )
+
+
+def _snapshot_row(one: Any, place: str) -> SnapshotRow:
+    if not isinstance(one, Mapping):
+        raise Problem(Category.MAPPING, "a row is written [[update]]", place)
+    unknown = sorted(set(one) - {"sender", "types", "mode"})
+    if unknown:
+        raise Problem(Category.MAPPING, f"{unknown[0]} is not known; use mode, sender, types", place)
+    if one.get("mode") != "snapshot":
+        raise Problem(Category.MAPPING, 'mode must be "snapshot"', place)
+    sender, types = one.get("sender"), one.get("types", [])
+    if not isinstance(sender, str) or not sender:
+        raise Problem(Category.MAPPING, 'sender is missing; "*" is any', place)
+    if not isinstance(types, list) or not all(isinstance(name, str) and "_" in name for name in types):
+        raise Problem(Category.MAPPING, "types is a list of message types such as ADT_A08", place)
+    return SnapshotRow(sender, frozenset(types))
 
 
 def _row(one: Any, place: str) -> Row:

@@ -206,10 +206,19 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class Deleted:
+    """Fields (`PV1-45`) whose stored values an event (`A13`) deletes, unless its message has a value."""
+
+    event: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
 class StructureMap:
     """A whole map.  `metadata`: the `///` pairs beyond url, name, title, status and description, in order.
 
-    `file`: name of the text for error messages.  `ignored`: from comments (`language.notes`).  Both are not compared.
+    `file`: name of the text for error messages.  `ignored`, `initial` (rules, as `Group.rule`) and `deleted`: from
+    comments (`language.notes`).  None of these is compared.
     """
 
     url: str
@@ -225,6 +234,8 @@ class StructureMap:
     groups: tuple[Group, ...] = ()
     file: str = field(default="", compare=False)
     ignored: tuple[Ignored, ...] = field(default=(), compare=False)
+    initial: frozenset[str] = field(default=frozenset(), compare=False)
+    deleted: tuple[Deleted, ...] = field(default=(), compare=False)
     import_places: tuple[Place, ...] = field(default=(), compare=False)
 
     def meta(self, key: str) -> str:

@@ -26,6 +26,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
+from ipf.mapping.bundle.field_sources import update_of
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset, message_zone
@@ -239,7 +240,7 @@ class Library:
             if trace:
                 program.run(message, key, overrides=overrides)  # a traced program marks no fields
             bundle, run = program.run(message, key, trace=trace, overrides=overrides)
-        made = finished(bundle, run, Rules(self.environment.identity, program.moves))
+        made = finished(bundle, run, self._rules(program, message))
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)
         return MappingResult(
@@ -253,6 +254,12 @@ class Library:
             Findings(message, program.unread, run.dropped),
             program.version,
         )
+
+    def _rules(self, program: Program, message: Message) -> Rules:
+        table, header = self.environment.identity, message.header
+        is_snapshot = table.sends_snapshots(header.source_system, header.message_type)
+        update = update_of(message, program.known_sources, program.deletions, is_snapshot=is_snapshot)
+        return Rules(table, program.moves, update)
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """A library of these and other maps, which take precedence; compiled on demand, without message types."""

@@ -24,18 +24,21 @@ Link = tuple[tuple[str | int, ...], str, int]
 """A reference: path to its holder, name, and the resource: the number of a new entry, or -1 - the number of a target.
 Paths begin in [addition to each target ..., new entries, each target ...]."""
 
+Source = tuple[tuple[str | int, ...], str, tuple[str | int, ...] | None, Any, str]
+"""The HL7 v2 fields of a value: path to its owner, name, path to the value (None: it is a plain one), value, fields."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Content as JSON, the references in it, notes (unmapped codes, warnings, logs, dropped values), and
-    the bits of the fields that
-    the group read, by the slot of the segment.
+    """Content as JSON, the references in it, notes (unmapped codes, warnings, logs, dropped values), the bits of the
+    fields that the group read, by the slot of the segment, and the fields that elements of resources come from.
     """
 
     text: bytes
     links: tuple[Link, ...] = ()
     notes: tuple[tuple[Any, ...], ...] | None = None
     reads: tuple[tuple[int, int], ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
 class Recorder:
@@ -51,8 +54,9 @@ class Recorder:
         bundle: Json = frame[self._plan.bundle] if self._plan.bundle else {}
         shared = targets[-len(self._plan.shared) :] if self._plan.shared else []
         before = [{name: _count(value) for name, value in one.items()} for one in shared]
-        lists = (run.references, bundle.get("entry", ()), run.urns, run.unmapped, run.warnings, run.logs, run.dropped)
-        references, entries, urns, *notes = map(len, lists)
+        lists = (run.references, bundle.get("entry", ()), run.urns, run.sources,
+                 run.unmapped, run.warnings, run.logs, run.dropped)  # fmt: skip
+        references, entries, urns, sources, *notes = map(len, lists)
         mark = run.mark()
         run.is_recording = True
         reads = self._act(frame, act)
@@ -71,7 +75,8 @@ class Recorder:
             return None
         noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs, run.dropped)
         new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
-        return Result(text, links, new_notes if any(new_notes) else None, reads)
+        known = _sources(run.sources[sources:], content, targets)
+        return Result(text, links, new_notes if any(new_notes) else None, reads, known)
 
     def _act(self, frame: Frame, act: Act) -> tuple[tuple[int, int], ...]:
         """Run the group; returns the fields that it read of each segment."""
@@ -126,6 +131,21 @@ def _links(
     return tuple((paths[id(holder)], name, numbers[id(resource)]) for holder, name, resource in references)
 
 
+def _sources(
+    found: Sequence[tuple[Json, str, Any, str]], content: list[Any], targets: list[Json]
+) -> tuple[Source, ...]:
+    """The fields of what the group wrote.  An element that was removed, because it is empty, has none."""
+    if not found:
+        return ()
+    paths = dict(_paths(content, ()))
+    owners = paths | {id(one): (len(content) + number,) for number, one in enumerate(targets)}
+    return tuple(
+        (owners[id(owner)], name, paths.get(id(value)), None if type(value) is dict else value, fields)
+        for owner, name, value, fields in found
+        if id(owner) in owners and (type(value) is not dict or id(value) in paths)
+    )
+
+
 def _paths(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[str | int, ...]]]:
     """The id() and the path of every object in a value."""
     if type(value) is dict:
@@ -140,13 +160,14 @@ class Replay:
 
     def __init__(self, plan: MemoPlan) -> None:
         self._target = plan.target
+        self._sources = [slot for slot, _ in plan.sources]
         self._bundle = plan.bundle
         self._targets = plan.targets
         first = 1 if plan.target else 0
         self._shared = [(number, one.slot) for number, one in enumerate(plan.shared, first)]
 
     def __call__(self, frame: Frame, result: Result) -> None:
-        links, notes = result.links, result.notes
+        links, notes, sources = result.links, result.notes, result.sources
         for slot, bits in result.reads:
             frame[slot].reads |= bits
         content = orjson.loads(result.text)
@@ -160,10 +181,13 @@ class Replay:
         entries = content[-1]
         if entries:
             frame[self._bundle].setdefault("entry", []).extend(entries)
-        if links:
+            segments = tuple([frame[slot] for slot in self._sources])
+            frame[0].made_from.update((id(entry["resource"]), segments) for entry in entries)
+        if links or sources:
             targets = [frame[slot] for slot in self._targets]
             content += targets
             _link(frame[0], content, links, targets, entries)
+            _note_sources(frame[0], content, sources)
         if notes is not None:
             run: Run = frame[0]
             unmapped, warnings, logs, dropped = notes
@@ -186,9 +210,18 @@ def _link(run: Run, content: list[Any], links: Sequence[Link], targets: list[Jso
     """Fill in the references, in the order of the recording."""
     references = run.references
     for path, name, number in links:
-        owner: Any = content
-        for step in path:
-            owner = owner[step]
+        owner = _at(content, path)
         resource = entries[number]["resource"] if number >= 0 else targets[-1 - number]
         owner[name] = run.reference(resource)
         references.append((owner, name, resource))
+
+
+def _note_sources(run: Run, content: list[Any], sources: Sequence[Source]) -> None:
+    for path, name, item, value, fields in sources:
+        run.sources.append((_at(content, path), name, value if item is None else _at(content, item), fields))
+
+
+def _at(content: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        content = content[step]
+    return content

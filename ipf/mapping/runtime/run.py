@@ -57,7 +57,9 @@ class Run:
     other elements with the rules of their type, and lists of primitives with extensions, as (owner, key).  `trace`:
     None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources
     that are referred to where there is no Bundle, with the ids made for them.  `copied`: the objects of copies whose
-    type the map does not know, with their FHIR type or "", and the names of their elements, by id().
+    type the map does not know, with their FHIR type or "", and the names of their elements, by id().  `sources`: the
+    HL7 v2 fields of elements of resources, as (owner, name, value or item, fields), in the order in which they were
+    written.  `made_from`: the segments that each resource was made from, by id() of the resource.
     """
 
     key: bytes
@@ -83,6 +85,8 @@ class Run:
     overrides: Overrides | None = None
     named: dict[int, tuple[Json, str]] = field(default_factory=dict)
     copied: dict[int, tuple[Json, str, frozenset[str]]] = field(default_factory=dict)
+    sources: list[tuple[Json, str, Any, str]] = field(default_factory=list)
+    made_from: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _count: int = 0
     _stem: str = ""
     _in_source: SourceReferences | None = None

@@ -26,7 +26,9 @@ MATCH_LIMIT = 20
 class Version:
     """One version of one resource.  `body` is the exact JSON text in UTF-8 (empty for a deletion).
 
-    `rid`: internal number of the resource, increasing, never reused, never shown to clients.
+    `rid`: internal number of the resource, increasing, never reused, never shown to clients.  `sources`: which fields
+    of HL7 v2 messages its elements come from, as JSON; only what is read for a change has it; empty: no message wrote
+    it.
     """
 
     rid: int
@@ -37,6 +39,7 @@ class Version:
     body: bytes
     deleted: bool = False
     method: str = "PUT"
+    sources: str = ""
 
 
 @dataclass(slots=True)

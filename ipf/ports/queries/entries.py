@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from ipf.ports.base import Json
 from ipf.ports.identity import Identity
+from ipf.ports.queries.field_sources import FieldSources
 from ipf.ports.queries.search import Query
 
 
@@ -33,6 +34,8 @@ class Entry:
     `patch`: returns the new resource for the current one without changing it; may raise a Problem.
     `identity`: of an entry of a converted message instead of a condition: a create writes only what is not there yet,
     an update replaces what is there.
+    `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
+    is kept then.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -48,6 +51,7 @@ class Entry:
     must_be_new: bool = False
     patch: Callable[[Json], Json] | None = None
     identity: Identity | None = None
+    sources: FieldSources | None = None
 
 
 Link = tuple[Json, str, int]

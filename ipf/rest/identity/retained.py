@@ -3,7 +3,7 @@
 An order that the message names by its number only (ORC alone) keeps its details.
 
 A message says what its sender knows.  It must not remove a number of another authority, a number that a merge left, or
-a link between Patients, since later messages find the Patient by them.  All else is as the message says.
+a link between Patients, since later messages find the Patient by them.  `omitted` decides about all other elements.
 
 Source: https://hl7.org/fhir/R4/patient.html#links
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, identifiers_of, key_of
+from ipf.mapping.bundle.field_sources import TOLD_AS_A_WHOLE
 from ipf.ports import Json
 from ipf.ports.identity import Identity, IdentityKey, Role
 from ipf.rest.identity.decisions import SUBJECTS, patient_id, subject_references
@@ -35,7 +36,7 @@ def retained(resource: Json, stored: Json, identity: Identity, patients: Collect
     if identity.role is not Role.SUBJECT:
         if _names_no_service(identity):
             resource = with_details(resource, stored)
-        return with_subject(resource, stored)
+        return with_visit(with_subject(resource, stored), stored)
     kept: Json = {}
     identifiers = _identifiers(resource, stored, identity)
     if identifiers is not None:
@@ -50,7 +51,14 @@ def may_lack(resource: Json, identity: Identity | None) -> bool:
     """Whether an update may have to keep something of the stored resource."""
     if identity is not None and (identity.role is Role.SUBJECT or _names_no_service(identity)):
         return True
+    if identity is not None and _lacks_visit(resource):
+        return True
     return _has_subject(resource["resourceType"]) and not subject_references(resource)
+
+
+def _lacks_visit(resource: Json) -> bool:
+    """Whether it is a result, which is told as a whole, of a message without the visit."""
+    return resource["resourceType"] in TOLD_AS_A_WHOLE and "encounter" not in resource
 
 
 def _names_no_service(identity: Identity) -> bool:
@@ -69,6 +77,13 @@ def with_subject(resource: Json, stored: Json) -> Json:
         return resource
     kept = {name: stored[name] for name in SUBJECTS if name in stored and name not in resource}
     return {**resource, **kept} if kept else resource
+
+
+def with_visit(resource: Json, stored: Json) -> Json:
+    """A result of the same subject with the visit of the stored one, when the message tells of none."""
+    if not _lacks_visit(resource) or "encounter" not in stored or resource.get("subject") != stored.get("subject"):
+        return resource
+    return {**resource, "encounter": stored["encounter"]}
 
 
 def _identifiers(patient: Json, stored: Json, identity: Identity) -> list[Any] | None:

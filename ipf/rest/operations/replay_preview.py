@@ -1,9 +1,9 @@
 """Preview of a replay: a stored message is mapped with the current maps, and its Bundle is planned in a transaction
 that is rolled back.
 
-The result lists each resource of the Bundle with its outcome, and the paths at which it differs from the stored
-version.  Nothing is written.  The
-preview checks the structure of the resources, as a conversion does; it does not validate.
+The result lists each resource of the Bundle with its outcome, the elements that an update keeps because the message
+leaves them out, and the paths at which it differs from the stored version.  Nothing is written.  The preview checks the
+structure of the resources, as a conversion does; it does not validate.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def _resource(entry_result: EntryResult, changes: dict[tuple[str, str], Change])
         "resource_type": version.resource_type,
         "id": version.id if change is None or change.previous is not None else None,
         "outcome": str(entry_result.outcome),
+        "retained": list(entry_result.kept),
         "differences": [],
     }
     if change is not None and change.previous is not None:

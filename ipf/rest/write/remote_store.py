@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
-from ipf.mapping.bundle.transaction import entry_as_json
+from ipf.mapping.bundle.entry_json import entry_as_json
 from ipf.ports import Clock, Json, WrittenVersion
 from ipf.ports.queries.search import Query
 from ipf.rest.write.unit import Entry, Method, Unit, UnitResult

@@ -90,12 +90,14 @@ class Outcome(StrEnum):
 class EntryResult:
     """The result of one entry: HTTP status, outcome, current version.
 
-    `version` is None only for the deletion of a resource that does not exist.
+    `version` is None only for the deletion of a resource that does not exist.  `kept`: the elements that an update by a
+    message kept of the stored resource.
     """
 
     status: int
     outcome: Outcome
     version: Version | None
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.ports import Change, Json, Version
 from ipf.ports.queries.index import EMPTY
+from ipf.rest.identity.left_out_numbers import with_left_out_numbers, without_null_numbers
+from ipf.rest.identity.omitted import keep_omitted
 from ipf.rest.identity.retained import may_lack, retained, with_subject
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.condition_plan import ConditionPlan
@@ -315,26 +317,33 @@ class UnitPlan:
         """Complete the references of a resource, and write it when it has changed."""
         entry, state, key = pending.entry, pending.state, pending.key
         resource = self._references.complete(pending, names)
-        if self._identities is not None and state is not None and may_lack(resource, entry.identity):
-            resource = self._retained(resource, state, entry)
+        stored, before = (state.resource, state.version.sources) if state is not None else (None, "")
+        if self._identities is not None and stored is not None and may_lack(resource, entry.identity):
+            resource = self._retained(resource, stored, entry, before)
+        sources: str | None = None
+        kept: tuple[str, ...] = ()
+        if entry.sources is not None:
+            merged = keep_omitted(resource, stored, entry.sources, before)
+            resource, kept, sources = merged.resource, merged.paths, merged.sources
         if key[1] == "Subscription":
             resource = self._with_secrets(pending, resource)
             self._check_topic(pending, resource)
         if state is None or not state.exists:
-            pending.result = EntryResult(201, _CREATED, self._write(key, state, resource, entry))
+            pending.result = EntryResult(201, _CREATED, self._write(key, state, resource, entry, sources))
         elif state.is_unchanged_by(resource):
-            pending.result = EntryResult(200, _UNCHANGED, state.version)
+            pending.result = EntryResult(200, _UNCHANGED, state.version, kept)
         else:
-            pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
+            pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry, sources), kept)
 
-    def _retained(self, resource: Json, state: State, entry: Entry) -> Json:
-        """The resource of a message with what it keeps of the stored one."""
-        stored, identities = state.resource, self._identities
-        if stored is None or identities is None:
-            return resource
-        if entry.identity is None:
+    def _retained(self, resource: Json, stored: Json, entry: Entry, before: str) -> Json:
+        """The resource of a message with its subject, and the numbers and links of a Patient, of the stored one."""
+        if entry.identity is None or self._identities is None:
             return with_subject(resource, stored)
-        return retained(resource, stored, entry.identity, identities.patients)
+        if entry.sources is None or entry.resource_type != "Patient":
+            return retained(resource, stored, entry.identity, self._identities.patients)
+        known = without_null_numbers(stored, entry.sources, before)
+        resource = retained(resource, known, entry.identity, self._identities.patients)
+        return with_left_out_numbers(resource, stored, entry.sources, before)
 
     def _with_secrets(self, pending: Pending, resource: Json) -> Json:
         """Replace redacted headers by the stored ones."""
@@ -357,8 +366,13 @@ class UnitPlan:
             place = pending.entry.place
             raise (problem if place is None else problem.inside(place)) from problem
 
-    def _write(self, key: Key, state: State | None, resource: Json | None, entry: Entry) -> Version:
-        """Add a version of a resource to the layer and the changes; `resource` None deletes it."""
+    def _write(
+        self, key: Key, state: State | None, resource: Json | None, entry: Entry, sources: str | None = None
+    ) -> Version:
+        """Add a version of a resource to the layer and the changes; `resource` None deletes it.
+
+        `sources`: of the elements of a message's resource; None = as they were.
+        """
         tenant, resource_type, id = key
         if state is None:
             rid, number, when, before, previous = self._new_rid(), 1, self.now, EMPTY, None
@@ -373,7 +387,10 @@ class UnitPlan:
             if not self.prepared.references_are_read and may_be_incomplete(body):
                 raise ReplanNeeded
             after = extract(stamped)
-        version = Version(rid, resource_type, id, number, when, body, stamped is None, _HTTP_METHOD[entry.method])
+        if sources is None:
+            sources = state.version.sources if state is not None and stamped is not None else ""
+        method = _HTTP_METHOD[entry.method]
+        version = Version(rid, resource_type, id, number, when, body, stamped is None, method, sources)
         if self._access_check is not None and stamped is not None:
             self._access_check.check_write(entry.method, version, stamped, after)
         how = interaction(state, stamped)

@@ -11,7 +11,7 @@ Source: https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-L
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from zlib import crc32
 
 from ipf.ports import MATCH_LIMIT, Lookup, LookupResult, Version
@@ -36,10 +36,11 @@ LOCK_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
 CURRENT_VERSION = "JOIN resource_versions v ON v.rid = r.rid + 0 AND v.version_id = r.version_id"
 
 VERSION_COLUMNS = "r.rid, r.resource_type, r.id, v.version_id, v.last_updated, v.body, v.deleted, v.method"
+_STATE_COLUMNS = f"{VERSION_COLUMNS}, v.sources"
 
 # The limit comes before the join, or PostgreSQL may read all versions of the matches.
 _MATCHES = f"""
-    SELECT {VERSION_COLUMNS}
+    SELECT {_STATE_COLUMNS}
     FROM (SELECT r.rid, r.resource_type, r.id, r.version_id FROM index_text t JOIN resources r ON r.rid = t.rid
           WHERE t.partition_id = c.partition_id AND t.param = c.param AND t.val = c.val
           ORDER BY t.rid DESC LIMIT {MATCH_LIMIT}) r
@@ -49,7 +50,7 @@ LOOK_UP = Statement(
     "fhir_look_up",
     "smallint[], text, text, smallint[], smallint[], text, smallint[], text",
     rf"""
-SELECT 0, a.n, {VERSION_COLUMNS}
+SELECT 0, a.n, {_STATE_COLUMNS}
 FROM unnest($1, string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f')) WITH ORDINALITY
      AS a(partition_id, resource_type, id, n)
 JOIN resources r ON r.partition_id = a.partition_id AND r.resource_type = a.resource_type AND r.id = a.id
@@ -59,11 +60,11 @@ SELECT 1, c.n, m.*
 FROM unnest($4, $5, string_to_array($6, E'\x1f')) WITH ORDINALITY AS c(partition_id, param, val, n)
 CROSS JOIN LATERAL ({_MATCHES}) m
 UNION ALL
-SELECT 2, k.n, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT 2, k.n, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM unnest($7, string_to_array($8, E'\x1f')) WITH ORDINALITY AS k(partition_id, key, n)
 JOIN receipts x ON x.partition_id = k.partition_id AND x.key = k.key
 UNION ALL
-SELECT 3, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM subscription_epoch""",
+SELECT 3, epoch, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM subscription_epoch""",
 )
 
 MATCH = Statement(
@@ -172,15 +173,27 @@ def lock_call(conditions: Sequence[Condition]) -> str:
     return LOCK.call(array(map(str, sorted({_lock_key(tenant, query) for tenant, query in conditions}))))
 
 
+async def with_sources(
+    many: Callable[[str], Awaitable[list[Row]]], symbols: SymbolTable, tenant: str, found: Sequence[Version]
+) -> Sequence[Version]:
+    """Versions that a search found, as `look_up` gives them."""
+    if not found:
+        return found
+    lookup = Lookup([(tenant, one.resource_type, one.id) for one in found], ())
+    rows = await many(look_up_call(lookup, symbols))
+    return [one for one in lookup_result(lookup, rows, {}).by_id if one is not None]
+
+
 def condition_parameters(conditions: Sequence[Condition]) -> set[Parameter]:
     """The search parameters of the conditions that are single tokens."""
     return {(resource_type, code) for _, resource_type, code, _ in _tokens(conditions)}
 
 
 def version(row: Row) -> Version:
-    """A row of VERSION_COLUMNS."""
-    rid, resource_type, id_, version_id, last_updated, body, deleted, method = row
-    return Version(rid, resource_type, id_, version_id, last_updated, body.encode(), deleted, method)
+    """A row of VERSION_COLUMNS, with or without the sources of its elements."""
+    rid, resource_type, id_, version_id, last_updated, body, deleted, method, *sources = row
+    known = sources[0] or "" if sources else ""
+    return Version(rid, resource_type, id_, version_id, last_updated, body.encode(), deleted, method, known)
 
 
 def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:

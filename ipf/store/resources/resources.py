@@ -51,6 +51,7 @@ from ipf.store.postgres.lookup import (
     matches,
     merged,
     version,
+    with_sources,
 )
 from ipf.store.postgres.quoting import Statement, joined, script
 from ipf.store.postgres.session_reads import Readable, SessionReads, view_of
@@ -348,7 +349,8 @@ class PostgresFhirTransaction:
         """Matches of the conditions that are no single tokens, by position; at most MATCH_LIMIT each."""
         found: dict[int, Sequence[Version]] = {}
         for position, (tenant, query) in general_conditions(conditions):
-            found[position] = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
+            matched = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
+            found[position] = await with_sources(self._session.many, self._symbols, tenant, matched)
         return found
 
     async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:

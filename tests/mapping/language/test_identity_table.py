@@ -13,8 +13,17 @@ ALWAYS, DOMAIN, NEVER = Identifies.ALWAYS, Identifies.DOMAIN, Identifies.NEVER
 _OF_A = '[[identifier]]\nauthority = "A"\n'
 WRONG = [
     ("x =", "is not TOML"),
-    ("x = 1", "x: only rows [[identifier]] are allowed"),
-    ("identifier = 1", "only rows [[identifier]] are allowed"),
+    ("x = 1", "x: only rows [[identifier]] and [[update]] are allowed"),
+    ("identifier = 1", "only rows [[identifier]] and [[update]] are allowed"),
+    ("update = 1", "only rows [[identifier]] and [[update]] are allowed"),
+    ("update = [1]", "[[update]] 1: a row is written [[update]]"),
+    ('[[update]]\nsender = "A"', '[[update]] 1: mode must be "snapshot"'),
+    ('[[update]]\nsender = "A"\nmode = "merge"', '[[update]] 1: mode must be "snapshot"'),
+    ('[[update]]\nmode = "snapshot"', "[[update]] 1: sender is missing"),
+    ('[[update]]\nsender = ""\nmode = "snapshot"', "[[update]] 1: sender is missing"),
+    ('[[update]]\nsender = "A"\nmode = "snapshot"\ntypes = "ADT_A08"', "[[update]] 1: types is a list"),
+    ('[[update]]\nsender = "A"\nmode = "snapshot"\ntypes = ["ADT"]', "[[update]] 1: types is a list"),
+    ('[[update]]\nsender = "A"\nmode = "snapshot"\nkind = 1', "[[update]] 1: kind is not known"),
     ("identifier = [1]", "row 1: a row is written [[identifier]]"),
     (_OF_A + 'type = "PI"', "row 1: identifies is missing"),
     (_OF_A + 'type = 1\nidentifies = "always"', "row 1: type is missing, or is no text"),
@@ -90,6 +99,17 @@ class IdentityTableTests(TestCase):
             found = table.identifies(system, name, type_code, is_secondary=secondary)
             self.assertIs(found, expected, (system, name, type_code, secondary))
 
+    def test_senders_of_snapshots(self) -> None:
+        """By sender and type; a row without types is about all of them."""
+        one = '[[update]]\nsender = "A"\ntypes = ["ADT_A08"]\nmode = "snapshot"\n'
+        table = read_table(self.file(one + '[[update]]\nsender = "B"\nmode = "snapshot"'))
+        for sender, kind, expected in (
+            ("A", "ADT_A08", True), ("A", "ADT_A01", False), ("B", "ADT_A01", True), ("C", "ADT_A08", False),
+        ):  # fmt: skip
+            self.assertIs(table.sends_snapshots(sender, kind), expected, (sender, kind))
+        anybody = read_table(self.file('[[update]]\nsender = "*"\nmode = "snapshot"'))
+        self.assertTrue(anybody.sends_snapshots("C", "ADT_A08"))
+
     def test_what_is_wrong_names_file_row_and_rule(self) -> None:
         for text, reason in WRONG:
             path = self.file(text)
@@ -105,7 +125,9 @@ class IdentityTableTests(TestCase):
         example = Path(__file__).resolve().parents[3] / "etc" / "identity.toml"
         read_table(example)
         rows = [
-            line[1:] for line in example.read_text().splitlines() if line[:2] in ("#[", "#a", "#t", "#i", "#s", "#o")
+            line[1:]
+            for line in example.read_text().splitlines()
+            if line[:2] in ("#[", "#a", "#t", "#i", "#s", "#o", "#m")
         ]
         table = read_table(self.file("\n".join(rows)))
         self.assertIs(table.identifies("urn:oid:1.2.40.0.34.99.1", "", "PI"), ALWAYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from ipf.mapping.language.lexer import FmlError
-from ipf.mapping.language.notes import notes
+from ipf.mapping.language.notes import deleted, initial, notes
 
 
 class NotesTests(TestCase):
@@ -17,6 +17,16 @@ class NotesTests(TestCase):
         text = "nobody sends it and nobody reads it"
         expected = [("PV1-40", "", False, text), ("PID-3", "CX.4", False, text), ("Patient.name", "", True, "x")]
         self.assertEqual(found, expected)
+
+    def test_updates(self) -> None:
+        """Rules for new resources only, and fields that events delete."""
+        text = "// initial Status.byClass: why\n// deleted PV1-36 (A13), PV1-45 (A13 A25): why"
+        self.assertEqual(initial(text), frozenset(("Status.byClass",)))
+        found = [(one.event, one.field) for one in deleted(text)]
+        self.assertEqual(found, [("A13", "PV1-36"), ("A13", "PV1-45"), ("A25", "PV1-45")])
+        self.assertEqual((initial("// not mapped PV1-3: x"), deleted("// not mapped PV1-3: x")), (frozenset(), ()))
+        for wrong in ("// deleted PV1-45: no event", "// deleted PV1 (A13)"):
+            self.assertRaises(FmlError, deleted, wrong)
 
     def test_hostile_comments(self) -> None:
         """Time is linear in the text: one key after the other needs a comma between them."""

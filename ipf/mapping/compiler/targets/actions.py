@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from operator import itemgetter
 
 from ipf.errors import Category, Problem
-from ipf.mapping.compiler.context import GroupContext, call_block
+from ipf.mapping.compiler.context import GroupContext, call_block, is_of_resource
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, act, function, nothing, sequence, var
+from ipf.mapping.compiler.fields import INITIAL, fields_named
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, Kind, Member, fhir
 from ipf.mapping.compiler.models import Models, member_of_choice
 from ipf.mapping.compiler.scope import Scope, Variable
@@ -18,6 +20,7 @@ from ipf.mapping.compiler.targets.blocks import (
     make_into,
     make_shared,
     new_object,
+    note_segments,
     primitive_flusher,
     put_and_bind,
     put_reference,
@@ -44,6 +47,7 @@ from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, StructureMap, Target
 from ipf.mapping.runtime.run import Frame, Get
 
+ENTRY, PERIOD = fhir("Bundle.entry"), fhir("Period")
 SINGLE = (("single",), ("collate",))
 """List modes (R5, R4) that continue with the first item of the list."""
 
@@ -144,6 +148,8 @@ class TargetCompiler:
         if mode in SINGLE and (element.many or element.is_open):
             return make_into(reusing_maker(element_maker(self.models, element, kind, is_part=is_part), element), slot)
         made = make_element(self.models, element, kind, slot, is_part=is_part)
+        if context.kind == ENTRY:
+            return sequence((made, note_segments(self.scope, slot)))
         return sequence((self._only_one(target, element), made)) if mode == ("only_one",) else made
 
     def _only_one(self, target: Target, element: TargetElement) -> Block:
@@ -253,12 +259,34 @@ class TargetCompiler:
         Data types have none: what replaces what in them is how one field becomes an element (a namespace that a
         universal ID replaces), not a loss.
         """
+        element = replace(element, source=self._source(context))
         if context.kind.model != "fhir" or not self.models.is_resource(fhir(context.kind.name.partition(".")[0])):
             return element
         path = f"{context.kind.name}.{target.element}"
+        self._note_known(context.kind.name, element)
         text_key = member.keys.get("string", "") if member is not None and member.is_choice else ""
         defaults = self.context.groups.defaults.setdefault(path, [])
         return replace(element, path=path, defaults=defaults, text_key=text_key)
+
+    def _source(self, context: Variable) -> str:
+        """The HL7 v2 fields that a value of a resource, or of a period in it, is made of; empty: not known."""
+        if context.kind != PERIOD and not is_of_resource(self.models, context.kind):
+            return ""
+        fields = self.scope.fields or self._fields_named
+        return " ".join(fields)
+
+    def _note_known(self, owner: str, element: TargetElement) -> None:
+        """Keep the fields that maps make an element of (`Encounter`, `hospitalization.admitSource`)."""
+        if element.source:
+            resource_type, _, inner = f"{owner}.{element.key}".partition(".")
+            known = self.context.groups.known_sources.setdefault(resource_type, {})
+            fields = element.source.removeprefix(INITIAL).split()
+            known[inner] = known.get(inner, frozenset()).union(fields)
+
+    @cached_property
+    def _fields_named(self) -> tuple[str, ...]:
+        find = self.context.groups.find_group
+        return fields_named(self.rule, lambda one: find(self.context.unit, one.name, one.place))
 
     def _store_typed(self, target: Target, context: Variable, member: Member, value: Value) -> Block:
         """A value whose type is known only at run time, or a structure of another type."""
@@ -350,7 +378,7 @@ class TargetCompiler:
             begin, close = new_object(made.slot), act(primitive_flusher(element, made.slot))
         else:
             begin, close = make_element(self.models, element, kind, made.slot), nothing
-        code = self.context.compile_group(content, group, [item.kind, kind])
+        code = self.context.compile_group(content, group, [item.kind, kind], ())
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
         return sequence((begin, call_block(code, values), close))
 

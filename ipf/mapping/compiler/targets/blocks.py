@@ -9,11 +9,13 @@ from typing import Any
 from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
+from ipf.mapping.compiler.scope import Scope
 from ipf.mapping.compiler.targets.storing import (
     Make,
     Store,
     TargetElement,
     list_inserter,
+    note_source,
     store_function,
     store_open,
     store_source,
@@ -46,6 +48,13 @@ def new_object(slot: int) -> Block:
     return lambda writer: writer.line(f"{var(slot)} = {{}}")
 
 
+def note_segments(scope: Scope, slot: int) -> Block:
+    """Record the segments and groups that a resource of an entry is made from: what the rule knows by a name."""
+    known = {one.slot for one in scope.names.values() if one.is_source and one.kind.is_v2 and not one.field}
+    segments = ", ".join(f"{var(one)}" for one in sorted(known))
+    return lambda writer: writer.line(f"r.made_from[id({var(slot)})] = ({segments},)" if segments else "pass")
+
+
 def make_into(make: Make, slot: int) -> Block:
     """Make an element and bind it to a slot."""
     return lambda writer: writer.line(f"{var(slot)} = {writer.constant(make)}({FRAME})")
@@ -72,6 +81,8 @@ def inserting_maker(element: TargetElement, mode: str) -> Make:
         made: dict[str, Any] = {}
         put_in_order(frame, frame[parent], made)
         frame[0].created.append((frame[parent], key, made))
+        if element.source:
+            frame[0].sources.append((frame[parent], key, made, element.source))
         return made
 
     return make
@@ -84,6 +95,7 @@ def insert_value(element: TargetElement, mode: str, typed: TypedValue) -> Block:
     def write(writer: Writer) -> None:
         with write_value(writer, typed):
             writer.line(f"{writer.constant(put_in_order)}({FRAME}, {var(element.parent)}, v)")
+            note_source(writer, element, "v")
 
     return write
 
@@ -124,6 +136,7 @@ def put_with(store: Store, element: TargetElement, typed: TypedValue) -> Block:
     def write(writer: Writer) -> None:
         with write_value(writer, typed):
             writer.line(f"{writer.constant(store)}({var(element.parent)}, v)")
+            note_source(writer, element, "v")
 
     return write
 
@@ -201,6 +214,8 @@ def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> 
         store(run, owner, made)
         if not whole and type(owner.get(key)) is list:
             run.loose_references = True  # a list holds other texts, so nothing else may write the element
+        if element.source:
+            run.sources.append((owner, key, made, element.source))
         if whole:
             run.created.append((owner, key, holder))
         if is_ours:
@@ -222,6 +237,8 @@ def primitive_flusher(element: TargetElement, slot: int) -> Act:
             return
         if value is not None or many:
             store(owner, value)
+        if element.source:
+            frame[0].sources.append((owner, key, value, element.source))
         if held and not many:
             owner[extension_key] = held
             frame[0].created.append((owner, extension_key, held))

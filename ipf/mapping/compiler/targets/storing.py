@@ -32,7 +32,7 @@ class TargetElement:
     `many`: a list.  `others`: the other names of a choice, which a new value replaces, and those of their extensions.
     `is_open`: the model is unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`;
     `defaults`: the literals that maps write to this path.  `text_key`: the name of a choice of a resource for text
-    (`valueString`), which keeps what is no value of its type.
+    (`valueString`), which keeps what is no value of its type.  `source`: the HL7 v2 fields that its values come from.
     """
 
     parent: int
@@ -43,6 +43,7 @@ class TargetElement:
     path: str = ""
     defaults: Sequence[Any] = ()
     text_key: str = ""
+    source: str = ""
 
 
 def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
@@ -147,6 +148,14 @@ def store_source(writer: Writer, element: TargetElement, value: str) -> None:
         writer.line(f"else: h.append({value})")
     else:
         writer.line(f"{owner}[{key}] = {value}")
+    note_source(writer, element, value)
+
+
+def note_source(writer: Writer, element: TargetElement, value: str) -> None:
+    """Write the statement that records the fields of a stored value."""
+    if element.source:
+        entry = f"{var(element.parent)}, {element.key!r}, {value}, {element.source!r}"
+        writer.line(f"r.sources.append(({entry}))")
 
 
 def put_constant(element: TargetElement, value: Any) -> Block:

@@ -45,13 +45,14 @@ SELECT expect_rows(count(*), $6) FROM updated""",
 
 INSERT_VERSIONS = Statement(
     "fhir_insert_versions",
-    "smallint, timestamptz, bigint[], integer[], text, boolean[], text, text",
+    "smallint, timestamptz, bigint[], integer[], text, boolean[], text, text, text",
     r"""
-INSERT INTO resource_versions (partition_id, last_updated, rid, version_id, method, deleted, correlation_id, body)
-SELECT $1, $2, rid, version_id, method, deleted, correlation_id, coalesce(body, '')
+INSERT INTO resource_versions
+    (partition_id, last_updated, rid, version_id, method, deleted, correlation_id, body, sources)
+SELECT $1, $2, rid, version_id, method, deleted, correlation_id, coalesce(body, ''), nullif(sources, '')
 FROM (SELECT unnest($3) AS rid, unnest($4) AS version_id, unnest(string_to_array($5, E'\x1f')) AS method,
              unnest($6) AS deleted, unnest(string_to_array($7, E'\x1f')::uuid[]) AS correlation_id,
-             unnest(string_to_array($8, E'\x1f')) AS body) AS t""",
+             unnest(string_to_array($8, E'\x1f')) AS body, unnest(string_to_array($9, E'\x1f')) AS sources) AS t""",
 )
 
 STATEMENTS = (INSERT_RESOURCES, UPDATE_RESOURCES, INSERT_VERSIONS)
@@ -122,6 +123,7 @@ def version_calls(changes: Sequence[Change], symbols: SymbolTable) -> Iterator[s
             _booleans(v.deleted for v in versions),
             joined([change.correlation_id for change in group]),
             joined([v.body.decode() for v in versions]),
+            joined([v.sources for v in versions]),
         )
 
 

@@ -139,7 +139,11 @@ def _jobs() -> Schema:
     difference = object_of(path=TEXT, stored={}, replayed={})
     outcomes = ["created", "updated", "unchanged", "found", "deleted"]
     resource = object_of(
-        resource_type=TEXT, id=or_null(TEXT), outcome={"enum": outcomes}, differences=list_of(difference)
+        resource_type=TEXT,
+        id=or_null(TEXT),
+        outcome={"enum": outcomes},
+        retained=list_of(TEXT),
+        differences=list_of(difference),
     )
     item = object_of(
         message_id=COUNT, correlation_id=_UUID, message_type=TEXT, map_url=or_null(TEXT), error=or_null(TEXT),
