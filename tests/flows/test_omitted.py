@@ -8,8 +8,10 @@ from typing import Any
 from ipf.config.paths import folder
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.hl7.message import Message
 from ipf.mapping.language.identity_table import IdentityTable, SnapshotRow
 from ipf.mapping.library.maps import Library
+from ipf.mapping.library.service import result_json
 from ipf.ports import Json
 from ipf.rest.write.unit import UnitResult
 from tests.corpus import samples
@@ -142,8 +144,17 @@ class OmittedSuite(Suite):
         after = await self.told("Encounter", message(A08, pid(), pv1(), two))
         self.assertEqual(len(after["diagnosis"]), 1)
         acted = one + "|" * 14 + "|A"
+        self.assertEqual((one.count("|"), acted.count("|")), (6, 21))
         after = await self.told("Encounter", message(A08, pid(), pv1(), acted))
         self.assertEqual(len(after["diagnosis"]), 2)
+
+    async def test_a_diagnosis_that_was_deleted(self) -> None:
+        """It holds again when it is told without an action code."""
+        one = "DG1|1||I10^Hypertension^I10|||A"
+        after = await self.told("Condition", message(A01, WHOLE, VISIT, one + "|" * 15 + "D"))
+        self.assertEqual(after["verificationStatus"]["coding"][0]["code"], "entered-in-error")
+        after = await self.told("Condition", message(A08, pid(), pv1(), one))
+        self.assertNotIn("verificationStatus", after)
 
     async def test_an_allergy(self) -> None:
         """What an AL1 leaves out, and the action code of an IAM."""
@@ -204,6 +215,15 @@ class OmittedSuite(Suite):
 
 class OmittedTests(OmittedSuite, OnMemory):
     """In memory; the generated messages here only."""
+
+    def test_a_trace_names_what_an_update_keeps(self) -> None:
+        """The fields of each element, and the elements that the message leaves out."""
+        text = "\r".join("|".join(one) for one in message(A08, pid(_5="DOE^JANE", _13="1"), pv1())).encode() + b"\r"
+        found = result_json(samples.library().run(Message.parse(text), trace=True))["updates"]
+        (person,) = [one for one in found if one["resource_type"] == "Patient"]
+        self.assertEqual(person["sources"]["name"], ["PID-5"])
+        self.assertLessEqual({"birthDate", "gender", "address"}, set(person["retained"]))
+        self.assertNotIn("telecom", person["retained"])
 
     async def test_every_field_of_every_sample(self) -> None:
         """A seeded sample: see `omitted_campaign` for all of them."""

@@ -9,7 +9,7 @@ Source: HL7 v2.9 sections 2.5.3 and 7.1.2 (a result is replaced as a whole)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from ipf.ports.queries.field_sources import FieldSources, StatedFields, parts_of
 
 TOLD_AS_A_WHOLE = frozenset(("Observation", "DiagnosticReport"))
 
+EVERY_EVENT = "*"
+"""In a declaration of deletions: whatever the event is."""
+
 Known = Mapping[str, Mapping[str, frozenset[str]]]
 """By resource type and element the fields that the maps make it of."""
 Note = tuple[str, Any, str]
@@ -31,7 +34,7 @@ Note = tuple[str, Any, str]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a message states, for updates.  `deleted`: fields that its event deletes, unless the message has a value.
+    """What a message states, for updates.  `deleted`: fields that its event deletes, where the segment has no value.
 
     `is_snapshot`: its sender always sends all it knows.
     """
@@ -44,20 +47,20 @@ class Update:
     def about(self, resources: Iterable[Sequence[object]]) -> StatedFields:
         """What is stated about a resource; see `Statement.about`."""
         stated = self.statement.about(resources)
-        if not self.deleted:
+        deleted = [(name, bit) for name, bit in parts_of(self.deleted) if not stated.fields.get(name, bit) & bit]
+        if not deleted:
             return stated
-        nulls = dict(stated.nulls)
-        for segment, bit in parts_of(self.deleted):
-            if not stated.fields.get(segment, 0) & bit:
-                nulls[segment] = nulls.get(segment, 0) | bit
-        names = {*stated.fields, *nulls}
-        fields = {name: stated.fields.get(name, 0) | nulls.get(name, 0) for name in names}
+        fields, nulls = dict(stated.fields), dict(stated.nulls)
+        for name, bit in deleted:
+            fields[name] |= bit
+            nulls[name] = nulls.get(name, 0) | bit
         return replace(stated, fields=fields, nulls=nulls)
 
 
 def update_of(message: Message, known: Known, deletions: Mapping[str, str], *, is_snapshot: bool) -> Update:
     """What a message states; `deletions`: the fields that each event deletes."""
-    return Update(Statement(message), known, deletions.get(message.header.trigger, ""), is_snapshot)
+    deleted = f"{deletions.get(message.header.trigger, '')} {deletions.get(EVERY_EVENT, '')}".strip()
+    return Update(Statement(message), known, deleted, is_snapshot)
 
 
 def attach(entries: Iterable[Entry], numbers: Mapping[int, int], run: Run, update: Update) -> None:
@@ -76,6 +79,31 @@ def attach(entries: Iterable[Entry], numbers: Mapping[int, int], run: Run, updat
             elements, initial = _elements(entry.resource, of_entry, by_owner)
             known = update.known.get(entry.resource_type, {})
             entry.sources = FieldSources(elements, stated, initial, known, update.is_snapshot)
+
+
+def updates_of(entries: Iterable[Entry]) -> list[Json]:
+    """What an update by these entries does, for people: the fields of each element, and the elements that the message
+    leaves out, which an update keeps.
+    """
+    return [
+        {
+            "place": entry.place,
+            "resource_type": entry.resource_type,
+            "sources": entry.sources.elements,
+            "retained": [] if entry.sources.is_snapshot else sorted(_left_out(entry.resource or {}, entry.sources)),
+        }
+        for entry in entries
+        if entry.sources is not None
+    ]
+
+
+def _left_out(resource: Json, sources: FieldSources) -> Iterator[str]:
+    for path, fields in sources.known.items():
+        owner, _, inner = path.partition(".")
+        held = resource.get(owner)
+        is_there = inner in held if type(held) is dict and inner else held is not None
+        if not is_there and not sources.stated.states(" ".join(fields)):
+            yield path
 
 
 def _elements(

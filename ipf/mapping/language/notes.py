@@ -14,7 +14,7 @@ parentheses limits the note to one target of the field.
 `not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose; `decided` with
 an element of a resource (`Encounter.status`), that one value replaces another there on purpose.  `unread` lists both
 apart.  `initial` and `deleted` are about updates of stored resources (`rest.identity.omitted`); the path of `deleted`
-names the events, separated by blanks.
+names the events, separated by blanks; `*` is any.
 """
 
 from __future__ import annotations

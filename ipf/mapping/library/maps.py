@@ -26,8 +26,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
-from ipf.mapping.bundle.field_sources import update_of
-from ipf.mapping.bundle.transaction import Rules, Transaction, finished
+from ipf.mapping.bundle.transaction import Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset, message_zone
 from ipf.mapping.compiler.groups import Environment
@@ -39,6 +38,7 @@ from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.definitions import installed_definitions, installed_place, packaged_definitions
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
+from ipf.mapping.library.message_rules import message_rules
 from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
@@ -240,7 +240,7 @@ class Library:
             if trace:
                 program.run(message, key, overrides=overrides)  # a traced program marks no fields
             bundle, run = program.run(message, key, trace=trace, overrides=overrides)
-        made = finished(bundle, run, self._rules(program, message))
+        made = finished(bundle, run, message_rules(program, message, self.environment.identity))
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)
         return MappingResult(
@@ -254,12 +254,6 @@ class Library:
             Findings(message, program.unread, run.dropped),
             program.version,
         )
-
-    def _rules(self, program: Program, message: Message) -> Rules:
-        table, header = self.environment.identity, message.header
-        is_snapshot = table.sends_snapshots(header.source_system, header.message_type)
-        update = update_of(message, program.known_sources, program.deletions, is_snapshot=is_snapshot)
-        return Rules(table, program.moves, update)
 
     def with_more(self, maps: Iterable[StructureMap]) -> Library:
         """A library of these and other maps, which take precedence; compiled on demand, without message types."""

@@ -23,7 +23,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.fhirpath import Host
 from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.message import Message
-from ipf.mapping.bundle.transaction import Rules, complete
+from ipf.mapping.bundle.transaction import complete
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset, message_zone
 from ipf.mapping.compiler.groups import Environment
@@ -33,12 +33,14 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
+from ipf.mapping.library.message_rules import message_rules
 from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.references import name_entries
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
 from ipf.ports import Json
+from ipf.ports.queries.entries import Entry
 
 Source = Json | Message
 
@@ -66,7 +68,8 @@ def read_map(content: str | bytes | Mapping[str, Any], file: str = "") -> Struct
 @dataclass(frozen=True, slots=True)
 class Transformed:
     """The result for one source.  `steps`: None without a trace.  `unmapped`: codes without a row in their table.
-    `findings`: the fields of a message that are not in the result; None for another source.
+    `findings`: the fields of a message that are not in the result; None for another source.  `entries`: of a message,
+    unless its map wrote requests.
     """
 
     target: Json
@@ -77,6 +80,7 @@ class Transformed:
     steps: tuple[Step, ...] | None
     milliseconds: float
     findings: Findings | None = None
+    entries: tuple[Entry, ...] | None = None
 
 
 class MapSet:
@@ -165,11 +169,13 @@ def transform(
         if trace and is_message:
             program.run(source, key, overrides=overrides)  # a traced program marks no fields
         target, run = program.run(source, key, trace=trace, overrides=overrides)
-    merged = complete(target, run, Rules(table or IdentityTable(), program.moves)).merged if is_message else {}
-    if run.is_bundle and not is_message:
+    made = None
+    if isinstance(source, Message):
+        made = complete(target, run, message_rules(program, source, table or IdentityTable()))
+    elif run.is_bundle:
         name_entries(target, run.urns, run.references)
     if run.trace is not None:
-        run.trace.finish(target, merged)
+        run.trace.finish(target, made.merged if made is not None else {})
     return Transformed(
         target,
         program.content.url,
@@ -179,6 +185,7 @@ def transform(
         None if run.steps is None else tuple(run.steps),
         (perf_counter() - started) * 1000,
         Findings(source, program.unread, run.dropped) if isinstance(source, Message) else None,
+        made.entries if made is not None else None,
     )
 
 

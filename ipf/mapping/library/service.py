@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipf.errors import Category, Problem
 from ipf.fhir.validation.findings import ERROR
+from ipf.mapping.bundle.field_sources import updates_of
 from ipf.mapping.language.structuremap import digest
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult
@@ -84,6 +85,7 @@ def result_json(result: MappingResult) -> Json:
         "unmapped": [{"concept_map": one.table, "code": one.code} for one in result.unmapped],
         "warnings": list(result.warnings),
         "logs": list(result.logs),
+        "updates": updates_of(result.made.entries or ()),
         "steps": [step.as_json() for step in result.steps or ()],
     }
 

@@ -31,7 +31,8 @@ Source = tuple[tuple[str | int, ...], str, tuple[str | int, ...] | None, Any, st
 @dataclass(frozen=True, slots=True)
 class Result:
     """Content as JSON, the references in it, notes (unmapped codes, warnings, logs, dropped values), the bits of the
-    fields that the group read, by the slot of the segment, and the fields that elements of resources come from.
+    fields that the group read, by the slot of the segment, the fields that elements of resources come from, and for
+    each new entry the slots of the segments that it is made from.
     """
 
     text: bytes
@@ -39,6 +40,7 @@ class Result:
     notes: tuple[tuple[Any, ...], ...] | None = None
     reads: tuple[tuple[int, int], ...] = ()
     sources: tuple[Source, ...] = ()
+    made_from: tuple[tuple[int, ...], ...] = ()
 
 
 class Recorder:
@@ -76,7 +78,12 @@ class Recorder:
         noted: tuple[list[Any], ...] = (run.unmapped, run.warnings, run.logs, run.dropped)
         new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
         known = _sources(run.sources[sources:], content, targets)
-        return Result(text, links, new_notes if any(new_notes) else None, reads, known)
+        made_from = tuple(self._made_from(frame, one["resource"]) for one in entries_added)
+        return Result(text, links, new_notes if any(new_notes) else None, reads, known, made_from)
+
+    def _made_from(self, frame: Frame, resource: Json) -> tuple[int, ...]:
+        nodes = {id(one) for one in frame[0].made_from.get(id(resource), ())}
+        return tuple(slot for slot, _ in self._plan.sources if id(frame[slot]) in nodes)
 
     def _act(self, frame: Frame, act: Act) -> tuple[tuple[int, int], ...]:
         """Run the group; returns the fields that it read of each segment."""
@@ -160,7 +167,6 @@ class Replay:
 
     def __init__(self, plan: MemoPlan) -> None:
         self._target = plan.target
-        self._sources = [slot for slot, _ in plan.sources]
         self._bundle = plan.bundle
         self._targets = plan.targets
         first = 1 if plan.target else 0
@@ -181,8 +187,9 @@ class Replay:
         entries = content[-1]
         if entries:
             frame[self._bundle].setdefault("entry", []).extend(entries)
-            segments = tuple([frame[slot] for slot in self._sources])
-            frame[0].made_from.update((id(entry["resource"]), segments) for entry in entries)
+            made_from = frame[0].made_from
+            for entry, slots in zip(entries, result.made_from, strict=True):
+                made_from[id(entry["resource"])] = tuple([frame[slot] for slot in slots])
         if links or sources:
             targets = [frame[slot] for slot in self._targets]
             content += targets

@@ -135,6 +135,7 @@ def _transformed(
         offset=environment.offset,
     )
     target = Transaction(result.target)
+    target.entries = result.entries
     return MappingResult(
         target,
         result.map_url,

@@ -15,7 +15,7 @@ from ipf.hl7.message import Message
 from ipf.mapping.compiler.groups import Environment, Groups
 from ipf.mapping.compiler.kinds import Kind, fhir
 from ipf.mapping.language.grammar import parse
-from ipf.mapping.library.maps import Library
+from ipf.mapping.library.maps import Library, MappingResult
 from ipf.mapping.runtime.memo import MemoizedGroup, MemoPlan, ResultCache
 from ipf.mapping.runtime.memo_keys import key_function
 from ipf.mapping.runtime.memo_results import Result
@@ -39,6 +39,12 @@ def uncached() -> Library:
     return made
 
 
+def sources(result: MappingResult) -> list[object]:
+    """What each entry says of the fields of its elements."""
+    given = [entry.sources for entry in result.made.entries or ()]
+    return [one and (one.elements, one.initial, one.stated) for one in given]
+
+
 class LibraryTests(TestCase):
     every = 6
     """Of the samples; the campaign takes all."""
@@ -58,6 +64,7 @@ class LibraryTests(TestCase):
                 self.assertEqual(memoized.unmapped, uncached_result.unmapped)
                 self.assertEqual(memoized.warnings, uncached_result.warnings)
                 self.assertEqual(memoized.unread(), uncached_result.unread())
+                self.assertEqual(sources(memoized), sources(uncached_result))
 
     def test_generated_messages(self) -> None:
         """Results of the cache are those of a run without it, whatever the messages before left in the cache."""

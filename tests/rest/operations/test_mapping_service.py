@@ -151,6 +151,7 @@ class MappingServiceTests(TestCase):
         produced = {one["path"]: one.get("value") for step in found["steps"] for one in step["produced"]}
         self.assertEqual(produced["Patient.gender"], "female")
         self.assertIn({"kind": "unread", "path": "PID-7", "segment": "PID", "reason": None}, found["unread"])
+        self.assertEqual(found["updates"][0]["sources"]["gender"], "PID-8")
 
     async def test_resources_and_inline_maps(self) -> None:
         """JSON or XML; a map in the request, as text or as a resource; a ConceptMap of a package."""
