@@ -226,7 +226,7 @@ class OmittedTests(OmittedSuite, OnMemory):
         self.assertNotIn("telecom", person["retained"])
 
     async def test_every_field_of_every_sample(self) -> None:
-        """A seeded sample: see `omitted_campaign` for all of them."""
+        """A seeded sample: `test_omitted_campaign` takes all of them."""
         chosen = random.Random(32)
         every = [(name, place) for name in samples.names() for place in variants(lines(name))]
         for name, (number, place) in chosen.sample(every, 200):
@@ -262,7 +262,8 @@ async def check(test: Any, name: str, number: int, place: int) -> None:
         if not is_said_again(alone.get(key, {}), element, known):
             test.assertLessEqual(texts(known), texts(items(after.get(key, {}), element)), where)
         if is_single and key in alone:
-            left = texts(known) & texts(items(deleted.get(key, {}), element))
+            left = {one for one in texts(known) if '"reference"' not in one}  # another number may name the same
+            left &= texts(items(deleted.get(key, {}), element))
             test.assertLessEqual(left, texts(items(alone[key], element)), where)
 
 

@@ -244,8 +244,8 @@ class _Merge:
 
     def _is_action(self, origin: str) -> bool:
         """Whether the message has action codes for the segments that an item comes from."""
-        segments = {segment for segment, _ in parts_of(origin)}
-        return any(self._stated.states(_ACTION_CODES[one]) for one in segments if one in _ACTION_CODES)
+        codes = [_ACTION_CODES[segment] for segment, _ in parts_of(origin) if segment in _ACTION_CODES]
+        return any(self._stated.states(one) and not self._stated.is_null(one) for one in codes)
 
     def _parts(self, name: str, new: Json, held: Json) -> Json:
         """A group of elements: each by itself."""

@@ -1,0 +1,18 @@
+"""Every field of every sample of the corpus, left out and deleted."""
+
+from __future__ import annotations
+
+from tests.corpus import samples
+from tests.flows.omitted_fields import lines, variants
+from tests.flows.test_omitted import check
+from tests.rest.world import OnMemory
+
+GROUP = "campaigns"
+
+
+class EveryFieldCampaign(OnMemory):
+    async def test_every_field(self) -> None:
+        """About 1,400 fields."""
+        for name in samples.names():
+            for number, place in variants(lines(name)):
+                await check(self, name, number, place)
