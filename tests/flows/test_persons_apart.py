@@ -126,10 +126,14 @@ class PersonTests(EngineTestCase):
                 "line 6",
                 (head(sender, "ORU^R01^ORU_R01", "N7"), a, ORDER.format("NOBODY"), "OBX|1|ST|X||screen", "ing"),
             ),
+            ("N8", "PID", (head(sender, "ADT^A01^ADT_A01", "N8"), 'PID|1||""||""||19800101|F', pv1("NOBODYX"))),
+            ("N9", "ORC", (head(sender, "ORM^O01^ORM_O01", "N9"), a, pv1("NOBODYY"))),
+            ("N10", "stores nothing", (head(sender, "SIU^S23^SIU_S12", "N10"), "SCH|1|NOBODYB||||X|Y", "RGS|1|A")),
         ):
             said = self.refused(sender, control_id, *segments)
-            self.assertIn(f"{place}: ", said, control_id)
+            self.assertIn(place if " nothing" in place else f"{place}: ", said, control_id)
         self.assertEqual(self.found("Patient?identifier=NOBODYA"), [])
+        self.assertEqual(self.found("Encounter?identifier=NOBODYX,NOBODYY"), [])
 
     def test_what_msh_says(self) -> None:
         """Its zone is that of all times, a sender may have a universal id only, and bytes in escapes fall back."""
