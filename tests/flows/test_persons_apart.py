@@ -195,6 +195,18 @@ class PersonTests(EngineTestCase):
         self.assertEqual(values, {"2823-3": 1, "2951-2": 2, "2075-0": 3, "2345-7": 9})
         self.assertEqual({one["meta"]["versionId"] for one in found}, {"1"})
 
+    def test_results_of_a_later_order(self) -> None:
+        """The same OBX-21 and test: another order makes another result, a correction of the order updates its own."""
+        for sender, number in (("ORDR", "R700100"), ("ORDC", "1")):
+            obx = f"OBX|1|NM|2823-3^Potassium^LN||{{}}|mmol/L|||||{{}}||||||||||{number}^LABX".format
+            for control_id, order, result in (("R1", "A", (4, "F")), ("R2", "B", (5, "F")), ("R3", "A", (4.5, "C"))):
+                segments = (pid(f"{sender}X"), f"OBR|1||{sender}{order}|24323-8^Panel^LN|||2026", obx(*result))
+                self.send(text(head(sender, "ORU^R01^ORU_R01", control_id), *segments))
+                self.row(sender, control_id, "DELIVERED")
+            found = self.found(f"Observation?subject.identifier={sender}X")
+            values = {(one["valueQuantity"]["value"], one["meta"]["versionId"]) for one in found}
+            self.assertEqual(values, {(4.5, "2"), (5, "1")}, number)
+
     def test_transform_refuses_and_reads_alike(self) -> None:
         """`$transform`, with the installed map and with the candidate of a request, answers 400 and names the place."""
         path, kind = "/mapping/fhir/StructureMap/$transform", "x-application/hl7-v2+er7"

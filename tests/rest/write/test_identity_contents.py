@@ -14,7 +14,7 @@ from tests.rest.write.messages import kinds, message, resources, store
 PID = "PID|||1^^^B^MR||Holt^Carl"
 
 
-def obx(code: str, value: str, number: str = "7^LAB", sub_id: str = "", status: str = "F") -> str:
+def obx(code: str, value: str, number: str = "R7001^LAB", sub_id: str = "", status: str = "F") -> str:
     """A result with OBX-21."""
     return f"OBX|1|NM|{code}|{sub_id}|{value}|mmol/L|||||{status}||||||||||{number}"
 
@@ -22,6 +22,14 @@ def obx(code: str, value: str, number: str = "7^LAB", sub_id: str = "", status: 
 def oru(filler: str, *results: str, person: str = PID) -> str:
     """Results of an order."""
     return message("ORU^R01", person, f"OBR|1||{filler}|T^Test|||20260101||||||||||||||||||F", *results)
+
+
+def ordered(numbers: tuple[str, str], result: str, in_orc: bool) -> str:
+    """A result of an order with these numbers of placer and filler, in ORC or in OBR."""
+    placer, filler = numbers
+    orc = [f"ORC|RE|{placer}|{filler}"] if in_orc else []
+    obr = "OBR|1||" if in_orc else f"OBR|1|{placer}|{filler}"
+    return message("ORU^R01", PID, *orc, f"{obr}|T^Test|||20260101||||||||||||||||||F", result)
 
 
 def specimens(*kinds_of_specimen: str) -> str:
@@ -102,13 +110,16 @@ class ContentSuite(Suite):
             self.assertEqual(seen["reference"], f"Observation/{found[code]['id']}")
 
     async def test_neighbours_of_a_result(self) -> None:
-        """A stored result, then another one with the same OBX-21: how many there are."""
+        """A stored result, then another one with the same OBX-21: how many there are.
+
+        In one message two of them are one only when nothing of the second would be lost.
+        """
         for what, first, second, count in (
             ("the same", obx(K, "5"), obx(K, "5"), 1),
             ("a correction", obx(K, "5"), obx(K, "6", status="C"), 1),
             ("another code", obx(K, "5"), obx(NA, "6"), 2),
-            ("another number", obx(K, "5"), obx(K, "6", "8^LAB"), 2),
-            ("another authority", obx(K, "5"), obx(K, "6", "7^XRAY"), 2),
+            ("another number", obx(K, "5"), obx(K, "6", "R7002^LAB"), 2),
+            ("another authority", obx(K, "5"), obx(K, "6", "R7001^XRAY"), 2),
             ("another sub-ID", obx(K, "5", sub_id="1"), obx(K, "6", sub_id="2"), 2),
             ("the same sub-ID", obx(K, "5", sub_id="1"), obx(K, "6", sub_id="1"), 1),
             ("a sub-ID on one side", obx(K, "5", sub_id="1"), obx(K, "6"), 1),
@@ -126,7 +137,85 @@ class ContentSuite(Suite):
                 self.assertEqual(len(await resources(self.world, "Observation")), count)
                 await self.renew()
                 await store(self.world, oru("F1", first, second))
-                self.assertEqual(len(await resources(self.world, "Observation")), count)
+                self.assertEqual(len(await resources(self.world, "Observation")), 1 if what == "the same" else 2)
+
+    async def values(self) -> dict[str, int]:
+        """How many stored results have each value, all in their first version or not."""
+        found: dict[str, int] = {}
+        for one in await resources(self.world, "Observation"):
+            key = f"{one['valueQuantity']['value']} v{one['meta']['versionId']}"
+            found[key] = found.get(key, 0) + 1
+        return found
+
+    async def test_the_order_of_a_result(self) -> None:
+        """The same OBX-21 and OBX-3 again: under a later order another result, under the same order a correction."""
+        for what, first, second, is_same in (
+            ("the same filler's number", ("", "F1"), ("", "F1"), True),
+            ("the same placer's number", ("P1", ""), ("P1", ""), True),
+            ("both", ("P1", "F1"), ("P1", "F1"), True),
+            ("the filler's number comes later", ("P1", ""), ("P1", "F1"), True),
+            ("the correction has the filler's number only", ("P1", "F1"), ("", "F1"), True),
+            ("another filler's number", ("", "F1"), ("", "F2"), False),
+            ("another placer's number", ("P1", ""), ("P2", ""), False),
+            ("both are others", ("P1", "F1"), ("P2", "F2"), False),
+        ):
+            for in_orc in (False, True):
+                for number in ("R7001^LAB", "1", "77^LAB", ""):
+                    with self.subTest(what, in_orc=in_orc, number=number):
+                        await self.renew()
+                        texts = (
+                            ordered(first, obx(K, "5", number), in_orc),
+                            ordered(second, obx(K, "6", number), in_orc),
+                        )
+                        self.assertEqual(kinds(await store(self.world, *texts)), ["ok", "ok"])
+                        is_without = (
+                            len(number) < 7 and first[1] != second[1]
+                        )  # the key has the filler's, else the placer's
+                        if is_same and not is_without:
+                            self.assertEqual(await self.values(), {"6 v2": 1})
+                        else:
+                            self.assertEqual(await self.values(), {"5 v1": 1, "6 v1": 1})
+                        await store(self.world, texts[1])
+                        self.assertEqual(sum((await self.values()).values()), 1 + (not is_same or is_without))
+
+    async def test_orders_of_a_message(self) -> None:
+        """The same OBX-21 and OBX-3 under two orders of one message, and the same order told twice."""
+        for number in ("R7001^LAB", "1"):
+            await self.renew()
+            two = oru("F1", obx(K, "5", number), "OBR|2||F2|T^Test|||20260101", obx(K, "6", number))
+            for _ in range(2):
+                await store(self.world, two)
+                self.assertEqual(await self.values(), {"5 v1": 1, "6 v1": 1})
+            corrected = oru("F1", obx(K, "7", number, status="C"))
+            self.assertEqual(kinds(await store(self.world, corrected)), ["ok"])
+            self.assertEqual(await self.values(), {"6 v1": 1, "7 v2": 1})
+        await self.renew()
+        await store(self.world, oru("F1", obx(K, "5"), "OBR|2||F1|T^Test|||20260101", obx(K, "5")))
+        self.assertEqual(await self.values(), {"5 v1": 1})
+
+    async def test_a_constant_number(self) -> None:
+        """The same OBX-21 in all results of a test: none is lost; later each is found, and corrected by time."""
+        for number in ("R7001^LAB", "1", ""):
+            with self.subTest(number=number):
+                await self.renew()
+                series = [(str(hour), f"202601010{hour}00+0000") for hour in range(4, 8)]
+                texts = [
+                    f"{obx(K, value, number)}".replace("F||||||||||", f"F|||{time}|||||||") for value, time in series
+                ]
+                for _ in range(2):
+                    self.assertEqual(kinds(await store(self.world, oru("F1", *texts))), ["ok"])
+                    self.assertEqual(await self.values(), {f"{value} v1": 1 for value, _ in series})
+                await store(self.world, oru("F1", *texts[:2], texts[2].replace("||6|", "||16|"), texts[3]))
+                self.assertEqual(await self.values(), {"4 v1": 1, "5 v1": 1, "16 v2": 1, "7 v1": 1})
+
+    async def test_a_constant_number_without_an_order(self) -> None:
+        """A weight of each admission, under OBX-21 of a counter or of a constant: each time is a result of its own."""
+        for number in ("1", "R7001^LAB"):
+            await self.renew()
+            for value, time in (("70", "20260101"), ("71", "20260201"), ("71.5", "20260201")):
+                weight = obx("29463-7^Weight^LN", value, number).replace("F||||||||||", f"F|||{time}|||||||")
+                await store(self.world, message("ADT^A08", "EVN||20260101", PID, "PV1||I", weight))
+            self.assertEqual(await self.values(), {"70 v1": 1, "71.5 v2": 1})
 
     async def test_of_another_patient(self) -> None:
         """The same test under the number is a conflict, as before; nothing changes its patient."""
