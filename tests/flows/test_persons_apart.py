@@ -111,6 +111,23 @@ class PersonTests(EngineTestCase):
             self.assertIn(f"{place}: ", self.refused(sender, control_id, *segments), control_id)
         self.assertEqual(self.found("Patient?identifier=TWOA,TWOB,TWOC,TWOD"), [])
 
+    def test_one_number_of_two_patients(self) -> None:
+        """One report, visit or order of two patients in a message: the second one is not put on the first."""
+        sender, a, b = "BOTH", pid("BOTHA"), pid("BOTHB")
+        order = "OBR|1||BOTHF|718-7^Hgb^LN"
+        appointment = f"SCH|1|BOTHS{'|' * 9}^^^20260301080000{'|' * 15}BOTHP"
+        for control_id, place, segments in (
+            ("B1", "subject", (head(sender, "ORU^R01^ORU_R01", "B1"), a, order, RESULT, b, order, RESULT)),
+            ("B2", "subject", (head(sender, "SIU^S12^SIU_S12", "B2"), "SCH|1|BOTHT", a, pv1("BOTHV"), b, pv1("BOTHV"))),
+        ):
+            self.assertIn(f".{place}: ", self.refused(sender, control_id, *segments), control_id)
+        self.assertEqual(self.found("Patient?identifier=BOTHA,BOTHB"), [])
+        self.send(text(head(sender, "ORU^R01^ORU_R01", "B3"), a, order, RESULT, a, "OBR|2||BOTHG|718-7^Hgb^LN", RESULT))
+        self.row(sender, "B3", "DELIVERED")
+        self.send(text(head(sender, "SIU^S12^SIU_S12", "B4"), appointment, a, b))
+        self.row(sender, "B4", "DELIVERED")
+        self.assertEqual(self.owners("ServiceRequest", sender), dict.fromkeys(("BOTHF", "BOTHG", "BOTHP"), "BOTHA"))
+
     def test_a_subject_that_is_missing(self) -> None:
         """Segment and structure are named."""
         sender, a = "NOBODY", pid("NOBODYA")

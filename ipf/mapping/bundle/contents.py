@@ -2,10 +2,11 @@
 
 Senders number the segments of a message by counters, and use the number of an order for several things.  So OBX-21,
 SPM-2, NK1-33 and the order number of a vaccination identify only together with what they number: the test and its
-sub-ID and the order, the kind of specimen, the person, the vaccine.  What one of the two does not say contradicts
-nothing.
+sub-ID and the order, the kind of specimen, the person, the vaccine, the product and the time, the diagnosis, the
+allergen, the procedure.  What one of the two does not say contradicts nothing.
 
-Source: HL7 v2.9 sections 7.4.2.21 (OBX-21), 7.4.3.2 (SPM-2), 3.3.5.33 (NK1-33), 4A.4.7 (RXA)
+Source: HL7 v2.9 sections 7.4.2.21 (OBX-21), 7.4.3.2 (SPM-2), 3.3.5.33 (NK1-33), 4A.4.7 (RXA), 6.5.2.20 (DG1-20),
+6.5.4.19 (PR1-19), 3.3.7.7 (IAM-7), 12.3.2.4 (PRB-4)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ipf.ports.identity import ServiceCode
 
 RELATED_PERSON = "RelatedPerson"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_MEDICATION = "medicationCodeableConcept"
 _SUB_ID = "http://hl7.org/fhir/StructureDefinition/observation-v2-subid"
 
 
@@ -50,9 +52,9 @@ class Concept:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What the number of an Observation, a Specimen or an Immunization is of.
+    """What the number of any other resource is of.
 
-    `orders`: what an Observation is based on.  `time`: of one without an order.
+    `orders`: what an Observation is based on.  `time`: of an Observation without an order, or of an administration.
     """
 
     concept: Concept
@@ -130,12 +132,13 @@ def content_of(resource: Json, named: Mapping[str, str] = _NOTHING) -> Content |
     name, _ = _SEARCHED.get(resource["resourceType"], ("", ""))
     if not name:
         return None
+    if resource["resourceType"] == "MedicationAdministration":
+        return Thing(_concept(_medication(resource)), time=_time(resource))
     concept = _concept(resource.get(name))
     if resource["resourceType"] != "Observation":
         return Thing(concept)
     orders = frozenset([named.get(one, one) for one in _orders(resource)])
-    time = resource.get("effectiveDateTime", "")
-    return Thing(concept, frozenset(_sub_ids(resource)), orders, "" if orders or type(time) is not str else time)
+    return Thing(concept, frozenset(_sub_ids(resource)), orders, "" if orders else _time(resource))
 
 
 def contradict(one: Json, other: Json, named: Mapping[str, str] = _NOTHING) -> bool:
@@ -191,7 +194,7 @@ def condition_of(resource: Json) -> str:
         names = sorted(_names(resource, "given") or _names(resource, "family"))
         return f"name={names[0]}" if names else ""
     name, parameter = _SEARCHED.get(resource["resourceType"], ("", ""))
-    codes = _codes(resource.get(name))
+    codes = _codes(_medication(resource) if name == _MEDICATION else resource.get(name))
     return f"{parameter}={min(codes)[1]}" if codes else ""
 
 
@@ -204,7 +207,26 @@ _SEARCHED = {
     "Observation": ("code", "code"),
     "Specimen": ("type", "type"),
     "Immunization": ("vaccineCode", "vaccine-code"),
+    "MedicationAdministration": (_MEDICATION, "code"),
+    "Condition": ("code", "code"),
+    "AllergyIntolerance": ("code", "code"),
+    "Procedure": ("code", "code"),
 }
+"""The element that says what the number is of, and its search parameter."""
+
+
+def _medication(administration: Json) -> Any:
+    """The code of a product, also of a contained one."""
+    held = administration.get(_MEDICATION)
+    if held is None:
+        held = next((one.get("code") for one in _objects(administration.get("contained"))), None)
+    return held
+
+
+def _time(resource: Json) -> str:
+    """When it was, or began."""
+    time = resource.get("effectiveDateTime") or resource.get("effectivePeriod", {}).get("start")
+    return time if isinstance(time, str) else ""
 
 
 def _differ(one: Set[Any], other: Set[Any]) -> bool:

@@ -50,16 +50,56 @@ def vaccinations(*codes: str) -> str:
     return message("VXU^V04", PID, *"\n".join(groups).split("\n"))
 
 
+def fields(segment: str, **held: str) -> str:
+    """A segment with these fields, by number (`f3`)."""
+    last = max(int(name[1:]) for name in held)
+    return "|".join([segment, *(held.get(f"f{number}", "") for number in range(1, last + 1))])
+
+
+def diagnoses(*of: str) -> str:
+    """Diagnoses with one DG1-20."""
+    return message("ADT^A08", "EVN||20260101", PID, "PV1||I", *(fields("DG1", f3=one, f20="DX1^LAB") for one in of))
+
+
+def procedures(*of: str) -> str:
+    """Procedures with one PR1-19."""
+    return message("ADT^A08", "EVN||20260101", PID, "PV1||I", *(fields("PR1", f3=one, f19="PX1^LAB") for one in of))
+
+
+def problems(*of: str) -> str:
+    """Problems with one PRB-4."""
+    return message("PPR^PC1", PID, *(fields("PRB", f1="AD", f2="20260101", f3=one, f4="PB1^LAB") for one in of))
+
+
+def allergies(*of: str) -> str:
+    """Allergies with one IAM-7."""
+    return message(
+        "ADT^A60", "EVN||20260101", PID, *(fields("IAM", f1="1", f3=one, f6="A", f7="AL1^LAB") for one in of)
+    )
+
+
+def given(*of: str, time: str = "202601010800+0000") -> str:
+    """Administrations with one RXA-29."""
+    made = (fields("RXA", f1="0", f2="1", f3=time, f5=one, f6="1", f29="TAG1^LAB") for one in of)
+    return message("RAS^O17", PID, *(line for one in made for line in ("ORC|RE|P1", one, "RXR|PO")))
+
+
 def codes(concept: Json) -> str:
     """The first code of a CodeableConcept, else its text."""
     return concept["coding"][0].get("code", "") if concept.get("coding") else concept.get("text", "")
+
+
+def product(resource: Json) -> Json | None:
+    """The product of an administration."""
+    found: Json | None = resource.get("medicationCodeableConcept")
+    return found
 
 
 def told(resource: Json) -> str:
     """What tells a resource from others of its number."""
     if resource["resourceType"] == "RelatedPerson":
         return " ".join([*resource["name"][0].get("given", ()), resource["name"][0].get("family", "")])
-    return codes(resource.get("code") or resource.get("type") or resource.get("vaccineCode") or {})
+    return codes(resource.get("code") or resource.get("type") or resource.get("vaccineCode") or product(resource) or {})
 
 
 K, NA, CL = "2823-3^Potassium^LN", "2951-2^Sodium^LN", "2075-0^Chloride^LN"
@@ -68,6 +108,11 @@ KINDS: list[tuple[str, Callable[..., str], tuple[str, str, str], tuple[str, str,
     ("Observation", lambda *of: oru("F1", *(obx(one, "5") for one in of)), (K, NA, CL), ("2823-3", "2951-2", "2075-0")),
     ("Specimen", specimens, ("BLD^Blood^HL70487", "UR^Urine^HL70487", "SER^Serum^HL70487"), ("BLD", "UR", "SER")),
     ("RelatedPerson", kin, ("Holt^Ruth", "Holt^Carl", "Lund^Eva"), ("Ruth Holt", "Carl Holt", "Eva Lund")),
+    ("Condition", diagnoses, ("E11^Diabetes^I10", "J45^Asthma^I10", "I10^Hypertension^I10"), ("E11", "J45", "I10")),
+    ("Condition", problems, ("E11^Diabetes^I10", "J45^Asthma^I10", "I10^Hypertension^I10"), ("E11", "J45", "I10")),
+    ("AllergyIntolerance", allergies, ("7^Penicillin^L", "2^Codeine^L", "1^ASA^L"), ("7", "2", "1")),
+    ("Procedure", procedures, ("47562^Chole^C4", "44970^Appendectomy^C4", "1^Other^C4"), ("47562", "44970", "1")),
+    ("MedicationAdministration", given, ("A^Aspirin^L", "B^Insulin^L", "C^Heparin^L"), ("A", "B", "C")),
     ("Immunization", vaccinations, ("08^HepB^CVX", "20^DTaP^CVX", "03^MMR^CVX"), ("08", "20", "03")),
 ]  # fmt: skip
 
@@ -146,6 +191,33 @@ class ContentSuite(Suite):
             key = f"{one['valueQuantity']['value']} v{one['meta']['versionId']}"
             found[key] = found.get(key, 0) + 1
         return found
+
+    async def test_changes_of_what_a_number_is_of(self) -> None:
+        """An equal number: what does not contradict updates, also when it says less or has a second code."""
+        for resource_type, make, contents, _ in KINDS:
+            if make not in (diagnoses, problems, allergies, procedures, given):
+                continue
+            code, name, system = contents[0].split("^")
+            for second, count in (
+                (contents[0], 1),
+                (f"{code}^Renamed^{system}", 1),
+                (f"{code}^{name}^{system}^X^Other^L2", 1),
+                (f"X^{name}^L2", 1),
+                ("X^Other^L2", 2),
+                (contents[1], 2),
+                (f"Y^{name}^{system}", 2),
+            ):
+                with self.subTest(make.__name__, second=second):
+                    await self.renew()
+                    self.assertEqual(kinds(await store(self.world, make(contents[0]), make(second))), ["ok", "ok"])
+                    self.assertEqual(len(await resources(self.world, resource_type)), count)
+
+    async def test_the_time_of_an_administration(self) -> None:
+        """The tag of a bag, given twice: two administrations; told again, one."""
+        at = ("202601010800+0000", "202601011200+0000")
+        texts = [given("A^Aspirin^L", time=time) for time in (*at, *at)]
+        self.assertEqual(kinds(await store(self.world, *texts)), ["ok"] * 4)
+        self.assertEqual(len(await resources(self.world, "MedicationAdministration")), 2)
 
     async def test_the_order_of_a_result(self) -> None:
         """The same OBX-21 and OBX-3 again: under a later order another result, under the same order a correction."""
