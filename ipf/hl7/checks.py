@@ -3,7 +3,8 @@
 Each of these would put data on somebody else's record, or end as delivered although nothing of the subject was stored.
 `check_message` looks at every message before it is mapped, stored or not; Problems are permanent errors.
 
-* Each line is a segment: three characters, a capital letter first, then the field separator.
+* Each line is a segment: three characters, a capital letter first, then the field separator, which a segment without
+  fields may leave out if its name is known.
 * There is one MSH, and no header of a batch.
 * What the structure requires and maps need is there, and says something: PID, MRG, OBR, TXA and others (`_CONTENT`).  A
   PID names a person: by a number or a name.  EVN and PV1 may be missing, as senders leave them out and nothing depends
@@ -26,7 +27,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.hl7.escape import NULL
 from ipf.hl7.message import Message, Segment
-from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Item
+from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Item, all_segment_names
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
 _HEADERS = frozenset(("MSH", "FHS", "BHS", "BTS", "FTS"))
@@ -64,7 +65,8 @@ def check_message(message: Message, without_patient: Collection[str] = ()) -> No
 def _check_lines(message: Message) -> None:
     separator = message.encoding.separators.field
     for number, segment in enumerate(message.all_segments, 1):
-        is_alone = len(segment.raw.rstrip()) == len(segment.name)
+        is_known = segment.name in all_segment_names() or segment.name.startswith("Z")
+        is_alone = is_known and len(segment.raw.rstrip()) == len(segment.name)
         if not _SEGMENT.fullmatch(segment.name) or (segment.raw[3:4] != separator and not is_alone):
             raise Problem(Category.MALFORMED, "this is no segment: the message is broken here", f"line {number}")
         if number > 1 and segment.name in _HEADERS:

@@ -110,7 +110,7 @@ WHOLE = [
 BROKEN = [
     ("pid|||1^^^A^MR", "no segment"), (" PID|||1^^^A^MR", "no segment"), ("ing text||||||F", "no segment"),
     ("PI|||1", "no segment"), ("PIDX|1", "no segment"), ("1PD|1", "no segment"), ("pid", "no segment"),
-    ("|", "no segment"),
+    ("|", "no segment"), ("HIV", "no segment"), ("CBC ", "no segment"),
     (MSH + "ADT^A01|2|P|2.5.1", "second message"), ("BHS|^~\\&", "second message"), ("BTS|1", "second message"),
 ]  # fmt: skip
 """A line among the segments, and what is said of it."""

@@ -250,6 +250,30 @@ class ContentSuite(Suite):
                         await store(self.world, texts[1])
                         self.assertEqual(sum((await self.values()).values()), 1 + (not is_same or is_without))
 
+    async def test_what_is_told_with_an_order(self) -> None:
+        """Answers, observations of a specimen and of a vaccination: another order makes another one."""
+
+        def answer(order: str, value: str, number: str) -> str:
+            return message("OML^O21", PID, f"ORC|NW|{order}", f"OBR|1|{order}||T^Test", obx(K, value, number))
+
+        def specimen(order: str, value: str, number: str) -> str:
+            spm = f"SPM|1|{order}S&P||BLD"
+            obr = f"OBR|1|{order}|{order}F|T^Test|||20260101||||||||||||||||||F"
+            return message("ORU^R01", PID, obr, spm, obx(K, value, number))
+
+        def vaccination(order: str, value: str, number: str) -> str:
+            return message(
+                "VXU^V04", PID, f"ORC|RE||{order}", "RXA|0|1|20260101||08^HepB^CVX|999", obx(K, value, number)
+            )
+
+        for make in (answer, specimen, vaccination):
+            for number in ("R7001^LAB", "1", ""):
+                with self.subTest(make.__name__, number=number):
+                    await self.renew()
+                    sent = (make("P1", "5", number), make("P2", "6", number), make("P1", "7", number))
+                    self.assertEqual(kinds(await store(self.world, *sent)), ["ok"] * 3)
+                    self.assertEqual(await self.values(), {"7 v2": 1, "6 v1": 1})
+
     async def test_orders_of_a_message(self) -> None:
         """The same OBX-21 and OBX-3 under two orders of one message, and the same order told twice."""
         for number in ("R7001^LAB", "1"):
