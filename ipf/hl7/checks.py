@@ -3,10 +3,13 @@
 Each of these would put data on somebody else's record, or end as delivered although nothing of the subject was stored.
 `check_message` looks at every message before it is mapped, stored or not; Problems are permanent errors.
 
-* Each line is a segment: three characters, a capital letter first, then the field separator.
+* Each line is a segment: three characters, a capital letter first, then the field separator, which a segment without
+  fields may leave out if its name is known.
 * There is one MSH, and no header of a batch.
-* What the structure requires and maps need is there: PID, MRG, OBR, TXA and others (`_CONTENT`).  EVN and PV1 may be
-  missing, as senders leave them out and nothing depends on them.
+* What the structure requires and maps need is there, and says something: PID, MRG, OBR, TXA and others (`_CONTENT`).  A
+  PID names a person: by a number or a name.  EVN and PV1 may be missing, as senders leave them out and nothing depends
+  on them.
+* A message of orders has an order: ORC, OBR, RXO or another of them.
 * A structure with an optional PID has one, unless an operator lists the message type (IPF_WITHOUT_PATIENT_TYPES).
 * Where the structure has one PID, PV1, MRG or TXA, there are not two of different subjects.  Senders repeat them before
   each order, so two are one when they share a number, or when no field contradicts.
@@ -18,17 +21,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.hl7.escape import NULL
 from ipf.hl7.message import Message, Segment
-from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Item
+from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Item, all_segment_names
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
 _HEADERS = frozenset(("MSH", "FHS", "BHS", "BTS", "FTS"))
 _CONTENT = frozenset(
-    ("PID", "MRG", "OBR", "TXA", "SCH", "FT1", "PRB", "GOL", "RXE", "RXD", "RXG", "RXA", "RXO", "STF", "LOC")
+    ("PID", "MRG", "OBR", "TXA", "SCH", "FT1", "PRB", "GOL", "RXE", "RXD", "RXG", "RXA", "RXO", "STF", "LOC", "NPU")
 )
+_ORDERING = ("ORC", "OBR", "RXO", "RXE", "RXD", "RXG", "RXA", "RQD", "RQ1", "ODS", "ODT")
+"""The segments that make an order; senders leave ORC out."""
+_PERSON_NUMBERS = ("PID_3", "PID_2", "PID_4", "PID_19", "PID_20")
+_NAME_PARTS = 6  # components of PID-5 that are names; the others say what kind of name it is
 _NUMBERS = {"PID": "PID_3", "PV1": "PV1_19", "MRG": "MRG_1", "TXA": "TXA_12"}
 """The segments that name a subject, and the field with its number."""
 
@@ -41,19 +50,23 @@ def check_message(message: Message, without_patient: Collection[str] = ()) -> No
         return
     tree = message.tree()
     names = {segment.name for segment in message.all_segments}
-    _check_content(tree, definition.root, definition.name)
+    may_lack_patient = message.message_type in without_patient
+    _check_content(tree, definition.root, definition.name, _CONTENT - {"PID"} if may_lack_patient else _CONTENT)
+    if _lacks_order(message, definition.root):
+        raise _missing("ORC", f"{definition.name} without an order")
     if not names.isdisjoint(_NUMBERS):
         _check_subjects(tree, definition.root)
     if PRIOR_RESULT in definition.group_names and "PID" in names:
         _check_prior(message)
-    if "PID" in definition.all_names and message.message_type not in without_patient and not _has_patient(tree):
+    if "PID" in definition.all_names and not may_lack_patient and not _has_patient(tree):
         raise _missing("PID", f"{definition.name} without a patient; IPF_WITHOUT_PATIENT_TYPES permits it")
 
 
 def _check_lines(message: Message) -> None:
     separator = message.encoding.separators.field
     for number, segment in enumerate(message.all_segments, 1):
-        is_alone = len(segment.raw.rstrip()) == len(segment.name)
+        is_known = segment.name in all_segment_names() or segment.name.startswith("Z")
+        is_alone = is_known and len(segment.raw.rstrip()) == len(segment.name)
         if not _SEGMENT.fullmatch(segment.name) or (segment.raw[3:4] != separator and not is_alone):
             raise Problem(Category.MALFORMED, "this is no segment: the message is broken here", f"line {number}")
         if number > 1 and segment.name in _HEADERS:
@@ -64,24 +77,39 @@ def _check_lines(message: Message) -> None:
 # What is missing
 
 
-def _check_content(group: Group, definition: Definition, structure: str) -> None:
-    """Problem REQUIRED: a segment of `_CONTENT` that the group requires is missing."""
+def _check_content(group: Group, definition: Definition, structure: str, content: Collection[str]) -> None:
+    """Problem REQUIRED: a segment of `content` that the group requires is missing, or says nothing."""
     for slot in definition.slots:
         present = [
-            (item, node) for item in slot.alternatives for node in group.children(item.name) if _is_begun(item, node)
+            (item, node)
+            for item in slot.alternatives
+            for node in group.children(item.name)
+            if _is_begun(item, node, content)
         ]
         if not present and slot.required:
-            missing = next((name for item in slot.alternatives if (name := _required(item))), None)
+            missing = next((name for item in slot.alternatives if (name := _required(item, content))), None)
             if missing is not None:
-                raise _missing(missing, f"{structure} requires it")
+                raise _missing(missing, f"{structure} requires it", is_empty=bool(group.children(missing)))
         for item, node in present:
             if item.group is not None and item.name != PRIOR_RESULT:
-                _check_content(node, item.group, structure)
+                _check_content(node, item.group, structure, content)
 
 
-def _is_begun(item: Item, node: Any) -> bool:
-    """Whether a group has a segment that begins it: an OBX before the first OBR stands in a group of its own."""
-    return item.group is None or any(name in item.group.first for name in _segment_names(node))
+def _is_begun(item: Item, node: Any, content: Collection[str]) -> bool:
+    """Whether a segment says something, and a group has a segment that begins it: an OBX before the first OBR stands in
+    a group of its own."""
+    if item.group is None:
+        return item.name not in content or _says_something(node)
+    return any(name in item.group.first for name in _segment_names(node))
+
+
+def _says_something(segment: Segment) -> bool:
+    """Whether a field has a value; of a PID one that names the person."""
+    if segment.name == "PID":
+        has_number = any(field.text for name in _PERSON_NUMBERS for field in segment.children(name))
+        parts = (part for field in segment.children("PID_5") for part in field.parts[:_NAME_PARTS])
+        return has_number or any(part and part != NULL for part in parts)
+    return any(field and field != NULL for field in segment.fields[1:])
 
 
 def _segment_names(group: Group) -> Iterator[str]:
@@ -92,23 +120,38 @@ def _segment_names(group: Group) -> Iterator[str]:
             yield node.name
 
 
-def _required(item: Item) -> str | None:
-    """The first segment of `_CONTENT` that is missing with this item."""
+def _required(item: Item, content: Collection[str]) -> str | None:
+    """The first segment of `content` that is missing with this item."""
     if item.group is None:
-        return item.name if item.name in _CONTENT else None
+        return item.name if item.name in content else None
     slots = (slot for slot in item.group.slots if slot.required)
-    return next((name for slot in slots for one in slot.alternatives if (name := _required(one))), None)
+    return next((name for slot in slots for one in slot.alternatives if (name := _required(one, content))), None)
+
+
+def _lacks_order(message: Message, definition: Definition) -> bool:
+    """Whether a message of orders has none."""
+    return _requires_order(definition) and not any(
+        _says_something(one) for name in _ORDERING for one in message.segments(name)
+    )
+
+
+@lru_cache(maxsize=256)
+def _requires_order(definition: Definition) -> bool:
+    return _required(Item("", definition), ("ORC",)) is not None
 
 
 def _has_patient(group: Group) -> bool:
     """Whether there is a PID that is not that of a prior result."""
-    if group.children("PID"):
+    if any(_says_something(one) for one in group.children("PID")):
         return True
     return any(_has_patient(node) for node in group.nodes if node.kind == "group" and node.name != PRIOR_RESULT)
 
 
-def _missing(name: str, text: str) -> Problem:
-    return Problem(Category.REQUIRED, f"the segment is missing: {text}", name)
+def _missing(name: str, text: str, *, is_empty: bool = False) -> Problem:
+    state = "is missing"
+    if is_empty:
+        state = "names nobody (no number, no name)" if name == "PID" else "is empty"
+    return Problem(Category.REQUIRED, f"the segment {state}: {text}", name)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -148,11 +191,12 @@ def _places(definition: Definition, name: str) -> int:
 
 
 def _check_prior(message: Message) -> None:
-    """Problem VALUE: a PID before an order that may begin a prior result is of another patient."""
+    """Problem VALUE: a PID before what may be a prior result, but has no order of one (OBR), is of another patient."""
     first = _Subject(message.segments("PID")[0], _NUMBERS["PID"])
     for prior in _groups(message.tree(), PRIOR_RESULT):
         persons = [pid for group in prior.children("PATIENT_PRIOR") for pid in group.children("PID")]
-        if not prior.children("ORDER_PRIOR") and _has_other(first, persons):
+        has_order = any(order.children("OBR") for order in prior.children("ORDER_PRIOR"))
+        if not has_order and _has_other(first, persons):
             raise Problem(Category.VALUE, "the PID before an order is of another patient than the message", "PID")
 
 

@@ -4,7 +4,7 @@ Every quirk is a row of KNOWN with its strategies; the first is the default.  Qu
 read; quirks of mapping change the message that the maps get.  Stored, shown and replayed are always the original bytes.
 
 Free text (OBX-5 except attachments, NTE-3), separators (MSH-1, MSH-2), type and control id (MSH-9, MSH-10) are never
-changed.
+changed, but for broken lines, which are joined to their text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ipf.hl7.escape import NULL, Separators
 from ipf.hl7.header import Header
 from ipf.hl7.message import Message
 from ipf.ports import Claimed
+from ipf.vendor_profiles.broken_lines import joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ KNOWN: dict[str, Quirk] = {
             ("listener", "utf-8", "windows-1252", "iso-8859-1", "iso-8859-2", "iso-8859-15"),
             "characters of a message without MSH-18 that is no UTF-8",
         ),
+        Quirk("broken-lines", ("refuse", "join"), "lines that are no segments: texts that were broken in lines"),
         Quirk("null-values", ("delete", "ignore"), 'meaning of "": delete the value, or no value'),
         Quirk("padded-values", ("keep", "trim"), "blanks at the ends of values"),
         Quirk("repetitions", ("keep", "distinct"), "equal repetitions of a field"),
@@ -93,6 +95,8 @@ def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
     """The message for the maps; the same object without quirks of mapping.  Problem VALUE: one without the number of a
     patient, which `empty-pid-strategy` rejects.
     """
+    if quirks.get("broken-lines") == "join":
+        message = _with_joined_lines(message)
     edits, needs_patient = edits_for(quirks), quirks.get("empty-pid-strategy") == "reject"
     if not edits and not needs_patient:
         return message
@@ -104,6 +108,17 @@ def normalized(message: Claimed, quirks: Mapping[str, str]) -> Claimed:
     lines = [_edited(one.raw, one.name, parsed, edits) for one in parsed.all_segments]
     codec = parsed.encoding.codec
     return replace(message, raw="\r".join((*lines, "")).encode(codec, "replace"), charset=codec)
+
+
+def _with_joined_lines(message: Claimed) -> Claimed:
+    """The message with its broken texts joined; the same object when there are none."""
+    parsed = Message.parse(message.raw, message.charset or None)
+    lines = [one.raw for one in parsed.all_segments]
+    found = joined(lines, parsed.header.separators)
+    if len(found) == len(lines):
+        return message
+    codec = parsed.encoding.codec
+    return replace(message, raw="\r".join((*found, "")).encode(codec, "replace"), charset=codec)
 
 
 def edits_for(quirks: Mapping[str, str]) -> tuple[Edit, ...]:

@@ -18,7 +18,7 @@ from ipf.fhir.model.json import dumps
 from ipf.hl7.message import Message
 from ipf.mapping.library.maps import Library
 
-WITHOUT_PATIENT = ("SIU_S23", "SIU_S24", "ORM_O01")
+WITHOUT_PATIENT = ("SIU_S23", "SIU_S24", "ORM_O01", "ORU_R01")
 HERE = Path(__file__).resolve().parent
 
 

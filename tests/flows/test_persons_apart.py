@@ -111,6 +111,23 @@ class PersonTests(EngineTestCase):
             self.assertIn(f"{place}: ", self.refused(sender, control_id, *segments), control_id)
         self.assertEqual(self.found("Patient?identifier=TWOA,TWOB,TWOC,TWOD"), [])
 
+    def test_one_number_of_two_patients(self) -> None:
+        """One report, visit or order of two patients in a message: the second one is not put on the first."""
+        sender, a, b = "BOTH", pid("BOTHA"), pid("BOTHB")
+        order = "OBR|1||BOTHF|718-7^Hgb^LN"
+        appointment = f"SCH|1|BOTHS{'|' * 9}^^^20260301080000{'|' * 15}BOTHP"
+        for control_id, place, segments in (
+            ("B1", "subject", (head(sender, "ORU^R01^ORU_R01", "B1"), a, order, RESULT, b, order, RESULT)),
+            ("B2", "subject", (head(sender, "SIU^S12^SIU_S12", "B2"), "SCH|1|BOTHT", a, pv1("BOTHV"), b, pv1("BOTHV"))),
+        ):
+            self.assertIn(f".{place}: ", self.refused(sender, control_id, *segments), control_id)
+        self.assertEqual(self.found("Patient?identifier=BOTHA,BOTHB"), [])
+        self.send(text(head(sender, "ORU^R01^ORU_R01", "B3"), a, order, RESULT, a, "OBR|2||BOTHG|718-7^Hgb^LN", RESULT))
+        self.row(sender, "B3", "DELIVERED")
+        self.send(text(head(sender, "SIU^S12^SIU_S12", "B4"), appointment, a, b))
+        self.row(sender, "B4", "DELIVERED")
+        self.assertEqual(self.owners("ServiceRequest", sender), dict.fromkeys(("BOTHF", "BOTHG", "BOTHP"), "BOTHA"))
+
     def test_a_subject_that_is_missing(self) -> None:
         """Segment and structure are named."""
         sender, a = "NOBODY", pid("NOBODYA")
@@ -126,10 +143,14 @@ class PersonTests(EngineTestCase):
                 "line 6",
                 (head(sender, "ORU^R01^ORU_R01", "N7"), a, ORDER.format("NOBODY"), "OBX|1|ST|X||screen", "ing"),
             ),
+            ("N8", "PID", (head(sender, "ADT^A01^ADT_A01", "N8"), 'PID|1||""||""||19800101|F', pv1("NOBODYX"))),
+            ("N9", "ORC", (head(sender, "ORM^O01^ORM_O01", "N9"), a, pv1("NOBODYY"))),
+            ("N10", "stores nothing", (head(sender, "SIU^S23^SIU_S12", "N10"), "SCH|1|NOBODYB||||X|Y", "RGS|1|A")),
         ):
             said = self.refused(sender, control_id, *segments)
-            self.assertIn(f"{place}: ", said, control_id)
+            self.assertIn(place if " nothing" in place else f"{place}: ", said, control_id)
         self.assertEqual(self.found("Patient?identifier=NOBODYA"), [])
+        self.assertEqual(self.found("Encounter?identifier=NOBODYX,NOBODYY"), [])
 
     def test_what_msh_says(self) -> None:
         """Its zone is that of all times, a sender may have a universal id only, and bytes in escapes fall back."""
@@ -190,6 +211,18 @@ class PersonTests(EngineTestCase):
         values = {one["code"]["coding"][0]["code"]: one["valueQuantity"]["value"] for one in found}
         self.assertEqual(values, {"2823-3": 1, "2951-2": 2, "2075-0": 3, "2345-7": 9})
         self.assertEqual({one["meta"]["versionId"] for one in found}, {"1"})
+
+    def test_results_of_a_later_order(self) -> None:
+        """The same OBX-21 and test: another order makes another result, a correction of the order updates its own."""
+        for sender, number in (("ORDR", "R700100"), ("ORDC", "1")):
+            obx = f"OBX|1|NM|2823-3^Potassium^LN||{{}}|mmol/L|||||{{}}||||||||||{number}^LABX".format
+            for control_id, order, result in (("R1", "A", (4, "F")), ("R2", "B", (5, "F")), ("R3", "A", (4.5, "C"))):
+                segments = (pid(f"{sender}X"), f"OBR|1||{sender}{order}|24323-8^Panel^LN|||2026", obx(*result))
+                self.send(text(head(sender, "ORU^R01^ORU_R01", control_id), *segments))
+                self.row(sender, control_id, "DELIVERED")
+            found = self.found(f"Observation?subject.identifier={sender}X")
+            values = {(one["valueQuantity"]["value"], one["meta"]["versionId"]) for one in found}
+            self.assertEqual(values, {(4.5, "2"), (5, "1")}, number)
 
     def test_transform_refuses_and_reads_alike(self) -> None:
         """`$transform`, with the installed map and with the candidate of a request, answers 400 and names the place."""

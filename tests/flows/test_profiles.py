@@ -53,7 +53,8 @@ class ProfileFlowTests(TestCase):
     def install(self, version: str, files: dict[str, str] | None = None) -> None:
         """Put an archive with this version into the folder."""
         made = small(version=version, port=self.port) | (files or {})
-        made["manifest.yaml"] = made["manifest.yaml"].replace("facilityResolver: msh-4", "tenant: west")
+        manifest = made["manifest.yaml"].replace("facilityResolver: msh-4", "tenant: west")
+        made["manifest.yaml"] = manifest.replace("quirks:", "quirks:\n  broken-lines: join")
         self.archive.write_bytes(tar(made))
 
     async def delivered(self, tenant: str, count: int) -> list[dict[str, Any]]:
@@ -78,8 +79,8 @@ class ProfileFlowTests(TestCase):
 
     async def _own_way(self) -> None:
         """Mapped by the profile's map with its quirks, in its tenant, also without a control id; recorded by the
-        audit."""
-        for raw in (message("W1", "1"), message("", "2"), message("", "2")):
+        audit.  The name in the first message is broken in two lines."""
+        for raw in (message("W1", "1").replace(b"A^B", b"A\rlane^B"), message("", "2"), message("", "2")):
             answer = await answer_to(self.port, framed(raw))
             self.assertTrue(answer[1].startswith(b"MSA|AA|"), answer)
         items = await self.delivered("west", 2)

@@ -53,6 +53,9 @@ OTHERS = [
 ]
 """Segment, type and segments: two subjects."""
 
+EMPTY_PIDS = ["PID", "PID|1", "PID|1||||||19800101|F", 'PID|1||""^^^A||""^""', "PID|1||^^^A^MR||^^^^^^L"]
+"""They name nobody."""
+
 MISSING = [
     ("PID", "ADT^A01", ["EVN|A01", VISIT]),
     ("PID", "VXU^V04", ["ORC|RE", "RXA|0|1|2026"]),
@@ -73,10 +76,26 @@ MISSING = [
     ("PID", "OML^O21", [ORDER, TWO, PRIOR][:1]),
     ("SCH", "SIU^S12", [ONE, "RGS|1"]),
     ("RXE", "RDE^O11", [ONE, "ORC|NW|1"]),
+    ("NPU", "ADT^A20", ["EVN|A20"]),
+    ("ORC", "ORM^O01", [ONE, VISIT]),
+    ("ORC", "ORM^O01", [ONE, "ORC||||"]),
+    ("ORC", "OML^O21", [ONE, "NTE|1||no order", "OBX|1"]),
+    *(("PID", "ADT^A01", [empty, VISIT]) for empty in EMPTY_PIDS),
+    *(("PID", "ORU^R01", [empty, RESULT]) for empty in EMPTY_PIDS),
+    ("PID", "ORU^R01", [ONE, RESULT, "PID|2", RESULT]),
+    ("OBR", "ORU^R01", [ONE, 'OBR|""|""', "OBX|1"]),
+    ("OBR", "ORU^R01", [ONE, "OBR", "OBX|1"]),
+    ("MRG", "ADT^A40", [ONE, "MRG||||"]),
+    ("TXA", "MDM^T02", [ONE, VISIT, "TXA||", "OBX|1"]),
 ]
-"""Segment, type and segments: it is missing."""
+"""Segment, type and segments: it is missing, or says nothing."""
 
 WHOLE = [
+    ("ADT^A01", ["EVN|A01", "PID|1||||^Given"]),
+    ("ADT^A01", ["EVN|A01", "PID|1|7"]),
+    ("ORM^O01", [ONE, "OBR|1|1"]),
+    ("ORM^O01", [ONE, "RXO|1"]),
+    ("SIU^S23", ["SCH|1", "PID|", "PV1||I", "RGS|1"]),
     ("ADT^A01", ["EVN|A01", ONE]),
     ("ADT^A01", [ONE, VISIT, "ZZ1|x", "PV2"]),
     ("ADT^A28", [ONE]),
@@ -91,7 +110,7 @@ WHOLE = [
 BROKEN = [
     ("pid|||1^^^A^MR", "no segment"), (" PID|||1^^^A^MR", "no segment"), ("ing text||||||F", "no segment"),
     ("PI|||1", "no segment"), ("PIDX|1", "no segment"), ("1PD|1", "no segment"), ("pid", "no segment"),
-    ("|", "no segment"),
+    ("|", "no segment"), ("HIV", "no segment"), ("CBC ", "no segment"),
     (MSH + "ADT^A01|2|P|2.5.1", "second message"), ("BHS|^~\\&", "second message"), ("BTS|1", "second message"),
 ]  # fmt: skip
 """A line among the segments, and what is said of it."""

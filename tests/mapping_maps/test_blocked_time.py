@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Problem
 from tests.corpus import samples
 from tests.mapping_maps.events import entries, resources
 
@@ -50,14 +51,15 @@ class BlockedTimeTests(TestCase):
         self.assertEqual(sorted(kinds), ["Location", "Practitioner"])
 
     def test_times(self) -> None:
-        """Start of the block, else of a resource; the end by duration; without a start no slot."""
+        """Start of the block, else of a resource; the end by duration; without a start no slot and no success."""
         at = "2026-03-20T{}:00:00+01:00"
         for fields, times in (
             ({}, [(at.format("08"), at.format("08"))] * 2),
             ({"duration": "60"}, [(at.format("08"), at.format("09"))] * 2),
             ({"start": "", "place_start": "20260320100000+0100"}, [(at.format("10"), at.format("10"))] * 2),
-            ({"start": ""}, []),
         ):
             with self.subTest(fields=fields):
                 found = [(one["start"], one["end"]) for one in resources(message(**fields), "Slot")]
                 self.assertEqual(found, times)
+        problem = self.assertRaises(Problem, resources, message(start=""), "Slot")
+        self.assertIn("stores nothing", problem.text)

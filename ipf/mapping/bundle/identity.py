@@ -28,6 +28,7 @@ from urllib.parse import quote
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.identifier import OLD, SECONDARY, identifiers_of, key_of, type_coding
 from ipf.fhir.model.json import dumps
+from ipf.mapping.bundle.contents import sub_id_text, without_number
 from ipf.mapping.bundle.keys import patient_identity
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.run import Run
@@ -232,6 +233,9 @@ class Deriver:
                     self._near[urns[id(one)]] = one
         for resource in sorted(todo, key=_rank):
             self._give(resource)
+        for resource in without_number(found, self._resources):
+            self._give_beside_number(resource)
+            del found[id(resource)]
         return found
 
     def identity(self, patient: Json, identifier: Json) -> Identity:
@@ -252,6 +256,15 @@ class Deriver:
             _add_identifier(resource, _digest(*material, str(self._resources.index(resource))))
         else:
             _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
+
+    def _give_beside_number(self, observation: Json) -> None:
+        """The key of a result whose number the message has for other results too: its order, test and time tell it."""
+        orders = [self._referred(one) for one in observation.get("basedOn", ())]
+        numbers = [match_identifier(one) for one in orders if one is not None]
+        parts = [dumps(observation.get(name)).decode() for name in ("identifier", "code", "effectiveDateTime")]
+        parts += [sub_id_text(observation), *(token(one) for one in numbers if one is not None)]
+        material = ["Observation", self._owner_key(observation), ""]
+        _add_identifier(observation, self._numbered("Observation", material, "\0".join(parts)))
 
     def _numbered(self, resource_type: str, material: list[str], natural: str) -> str:
         """Hash of a natural key; the second of a repeatable type gets another, stable one."""

@@ -1,7 +1,8 @@
 """Two entries of a message for one resource: the first wins, and what the second loses is known.
 
 What arrives: a resource of an entry, and another one with the same identifier.  What leaves: the first with the members
-that only the second has, and the members of the second that did not reach it, by path (`ServiceRequest.code`).
+that only the second has, and the members of the second that did not reach it, by path (`ServiceRequest.code`).  A
+second patient or visit is a Problem: one number under two of them would put data on somebody else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Json
@@ -53,8 +55,18 @@ def renew(resource: Json, twin: Json, lost: list[Lost]) -> None:
         resource[key] = value
 
 
+TWO_OWNERS = "the message names two of them for one resource, and it can have one"
+_OWNERS = frozenset(("subject", "patient", "beneficiary", "individual", "for", "encounter", "context"))
+
+
 def dropped_paths(lost: list[Lost]) -> tuple[str, ...]:
-    """Paths of lost values, each once.  Call it when references have their final names: then equal ones are equal."""
+    """Paths of lost values, each once.  Call it when references have their final names: then equal ones are equal.
+
+    Problem VALUE: a resource has two subjects, patients or encounters.
+    """
+    for resource, key, value in lost:
+        if key in _OWNERS and _is_other(value, resource.get(key)):
+            raise Problem(Category.VALUE, TWO_OWNERS, _path(resource["resourceType"], key))
     return tuple(
         dict.fromkeys(
             _path(resource["resourceType"], key.removeprefix("_"))
@@ -69,6 +81,15 @@ def _path(resource_type: str, key: str) -> str:
     """`Observation.value` for `valueQuantity`."""
     element = definitions().element(resource_type, key)
     return f"{resource_type}.{key}" if element is None else element.path.removesuffix("[x]")
+
+
+def _is_other(value: Any, held: Any) -> bool:
+    """Whether two single References name different resources, or only one of them somebody."""
+    if type(value) is not dict or type(held) is not dict or not value:
+        return False
+    if "identifier" in value or "identifier" in held:
+        return False  # the same resource may be named by its number
+    return bool(value.get("reference") != held.get("reference"))
 
 
 def _is_within(value: Any, held: Any) -> bool:

@@ -207,6 +207,7 @@ class _Entries:
         self._services: dict[int, tuple[Service, int]] = {}
         self._places: dict[Any, int] = {}
         self._under: dict[int, ContentsOfNumber] = {}
+        self._orders: dict[str, str] = {}  # entries of orders by names that the orders have beside
         self._shared: dict[tuple[str, str, str], dict[str, int]] = {}
 
     def of(self, resources: list[Json]) -> tuple[list[Entry], dict[int, int], bool] | None:
@@ -232,6 +233,8 @@ class _Entries:
             if twin != place:
                 numbers[number], is_renamed = twin, True
                 self._unite(entries[twin], resource, identity)
+                if resource["resourceType"] == ORDER:
+                    self._orders[urns.get(number, "")] = entries[twin].full_url or ""
                 continue
             numbers[number] = place
             if own is not None or "meta" in resource:
@@ -285,10 +288,10 @@ class _Entries:
 
     def _numbered(self, resource: Json, identity: Identity, twin: int, entries: list[Entry]) -> tuple[int, Identity]:
         """The entry of the same number whose content does not contradict; else the place of a new one."""
-        place, content = len(entries), content_of(resource)
+        place, content = len(entries), content_of(resource, self._orders)
         if twin == place or content is None:
             return twin, identity
-        under = self._under.setdefault(twin, ContentsOfNumber(twin))
+        under = self._under.setdefault(twin, ContentsOfNumber(twin, self._orders))
         number = under.find(content, lambda one: entries[one].resource or {})
         if number is not None:
             return number, identity
@@ -375,10 +378,9 @@ def _condition(how: Json) -> str:
 
 def _finish(bundle: Json, entries: list[Json]) -> None:
     """The members of a Bundle in their order."""
-    made: Json = {key: bundle[key] for key in ("resourceType", "id", "meta", "type") if key in bundle}
-    made.update({key: value for key, value in bundle.items() if key not in made}, entry=entries)
+    made = {key: bundle[key] for key in ("resourceType", "id", "meta", "type", *bundle) if key in bundle}
     bundle.clear()
-    bundle.update(made)
+    bundle.update(made, entry=entries)
 
 
 def _put_in_order(resource: Json) -> None:

@@ -26,6 +26,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
+from ipf.mapping.bundle.substance import PERMITTED, has_substance
 from ipf.mapping.bundle.transaction import Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import Offset, message_zone
@@ -183,7 +184,8 @@ class Library:
     def transform(self, claimed: Claimed, overrides: Overrides | None = None) -> Mapped:
         """A stored message to its transaction Bundle: the same message gives the same Bundle.
 
-        Problem UNMAPPED (no map for its type), MAPPING (names map, group and rule), and those of `check_message`.
+        Problem UNMAPPED (no map for its type), MAPPING (names map, group and rule), REQUIRED (nothing of what it is
+        about would be stored), and those of `check_message`.
         """
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
@@ -214,7 +216,7 @@ class Library:
         key = message_key("", header.source_system, header.source_id)
         program = self.program_for(message.message_type)
         arranged = self._arranged(message, message.message_type, checked=checked)
-        return self._run(program, arranged, key, overrides, trace=trace)
+        return self._run(program, arranged, key, overrides, trace=trace, checked=checked)
 
     def _arranged(self, message: Message, message_type: str, *, checked: bool = True) -> Message:
         """The message as its map reads it.
@@ -233,7 +235,14 @@ class Library:
         return arranged
 
     def _run(
-        self, program: Program, message: Message, key: bytes, overrides: Overrides | None, *, trace: bool
+        self,
+        program: Program,
+        message: Message,
+        key: bytes,
+        overrides: Overrides | None,
+        *,
+        trace: bool,
+        checked: bool = True,
     ) -> MappingResult:
         started = perf_counter()
         with message_zone(message.header.field(7), self.environment.offset):
@@ -241,6 +250,9 @@ class Library:
                 program.run(message, key, overrides=overrides)  # a traced program marks no fields
             bundle, run = program.run(message, key, trace=trace, overrides=overrides)
         made = finished(bundle, run, message_rules(program, message, self.environment.identity))
+        if checked and not has_substance(made) and program.content.meta("empty") != PERMITTED:
+            text = f"{program.content.url} stores nothing of what the message is about"
+            raise Problem(Category.REQUIRED, f'{text}; a map that may says /// empty = "{PERMITTED}"')
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)
         return MappingResult(

@@ -14,7 +14,7 @@ resource is new), or a conflict, which only people can decide.  No function here
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -205,10 +205,19 @@ def decide_principal(
     return Decision(conflict=ConflictKind.SUBJECT) if candidates else NEW
 
 
-def of_same_content(resource: Json, people: Collection[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates that a resource may update by what their number is of; those of other patients if no other is."""
+def of_same_content(
+    resource: Json, people: Collection[str], candidates: Sequence[Candidate], orders: Mapping[str, str]
+) -> list[Candidate]:
+    """The candidates that a resource may update by what their number is of; those of other patients if no other is.
+
+    Of several results those of the same time.  `orders`: references to the orders of the message by their names in it.
+    """
     own = [one for one in candidates if is_of(one, people)]
-    return [one for one in own or candidates if one not in own or not contradict(resource, one.resource)]
+    found = [one for one in own or candidates if one not in own or not contradict(resource, one.resource, orders)]
+    time = resource.get("effectiveDateTime")
+    if len(found) > 1 and time is not None:
+        return [one for one in found if one.resource.get("effectiveDateTime") == time] or found
+    return found
 
 
 def decide_auxiliary(people: Collection[str], candidates: Sequence[Candidate]) -> Decision:

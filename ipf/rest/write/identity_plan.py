@@ -61,7 +61,8 @@ _MOST_HOPS = 8
 class IdentityPlan:
     """The matches of one unit.  `warnings`: resource type and sentence of each match that was not clear.
 
-    `further`: by the number of an entry, what it updates beside its match.
+    `further`: by the number of an entry, what it updates beside its match.  `orders`: of the message, by their names in
+    it.
     """
 
     def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
@@ -72,6 +73,7 @@ class IdentityPlan:
         self._snapshot = snapshot
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
+        self.orders: dict[str, str] = {}
         self._meant: set[str] = set()
         self._is_merge = any(one.resource_type == "Patient" and _is_merged(one) for one in prepared.unit.entries)
         self.further: dict[int, list[Key]] = {}
@@ -113,7 +115,7 @@ class IdentityPlan:
             if not found:
                 return None
         elif is_numbered(entry.resource_type):
-            fitting = of_same_content(entry.resource or {}, people, found)
+            fitting = of_same_content(entry.resource or {}, people, found, self.orders)
             if not fitting:
                 self._warn(entry, len(found), "the content contradicts; a new one is made")
                 return None

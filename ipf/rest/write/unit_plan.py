@@ -20,6 +20,7 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.model.redaction import restore_redacted
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
+from ipf.mapping.bundle.orders import ORDER
 from ipf.ports import Change, Json, Version
 from ipf.ports.queries.index import EMPTY
 from ipf.rest.identity.left_out_numbers import with_left_out_numbers, without_null_numbers
@@ -113,7 +114,9 @@ class UnitPlan:
             for number, key in enumerate(keys):
                 if ranks[number] == rank and found[number] is None:
                     known = found_results.get(key) if key is not None and rank == 1 else None
-                    found[number] = self._identify(number) if known is None else known
+                    found[number] = end = self._identify(number) if known is None else known
+                    if self._identities is not None and entries[number].resource_type == ORDER:
+                        self._identities.orders[entries[number].full_url or ""] = reference_to(end)
         return cast(list[EntryResult | Pending], found)
 
     def _find_patched(self) -> None:

@@ -53,7 +53,9 @@ class ContentsTests(TestCase):
 
     def test_a_message_that_repeats_its_results(self) -> None:
         """Three hundred results under one number, told twice: each is one Observation."""
-        results = [f"OBX|{place}|NM|C{place}^c^L||{place}||||||F||||||||||7^L" for place in range(3 * MOST_COMPARED)]
+        results = [
+            f"OBX|{place}|NM|C{place}^c^L||{place}||||||F||||||||||R7001^L" for place in range(3 * MOST_COMPARED)
+        ]
         head = "MSH|^~\\&|LAB|H|IPF|H|20260301||ORU^R01^ORU_R01|1|P|2.5.1\nPID|1||A^^^X^MR\nOBR|1|1||P^P^L\n"
         entries = samples.library().transform_message(samples.parse(head + "\n".join(results * 2)))["entry"]
         found = [one["resource"] for one in entries if one["resource"]["resourceType"] == "Observation"]

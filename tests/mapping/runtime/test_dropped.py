@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Problem
 from ipf.mapping.bundle.transaction import finished
 from ipf.mapping.compiler.compile import Program
 from ipf.mapping.language.lexer import FmlError
@@ -15,16 +16,16 @@ from tests.mapping.support import HEAD, V2, message, patient_program, program
 ORDERS = """group main(source src : ADT_A01, target bundle : Bundle) {
   src.PID as pid -> bundle.entry as pe, pe.resource = create('Patient') as patient, patient.identifier as key,
     key.system = 'urn:p', key.value = 'P1' then {
-    src.NK1 as order -> bundle.entry as entry, entry.resource = create('Observation') as request,
+    src.NK1 as order -> bundle.entry as entry, entry.resource = create('Condition') as request,
       request.subject = reference(patient) then Order(order, request);
   };
 }
-group Order(source order : NK1, target request : Observation) {
+group Order(source order : NK1, target request : Condition) {
   order.NK1_2 as number -> request.identifier as id, id.system = 'urn:o', id.value = number;
   order.NK1_3 as code -> request.code as concept, concept.text = code;
   order.NK1_4 as note -> request.note as made, made.text = note;
-  order.NK1_5 as value -> request.value = create('Quantity') as made, made.unit = value;
-  order.NK1_6 as value -> request.value = create('Range') as made then {
+  order.NK1_5 as value -> request.onset = create('Age') as made, made.unit = value;
+  order.NK1_6 as value -> request.onset = create('Range') as made then {
     value -> made.low as low, low.unit = value;
   };
 }
@@ -37,9 +38,9 @@ MERGES = {
     "NK1||2|NA|b": "",  # another order
     "NK1||1|NA|a": "",  # another code is another resource
     "NK1||1|NA|b": "",
-    "NK1||1|GLU|b": "Observation.note",
-    "NK1||1|GLU||y": "Observation.value",
-    "NK1||1|GLU|||y": "Observation.value",  # another type of a choice
+    "NK1||1|GLU|b": "Condition.note",
+    "NK1||1|GLU||y": "Condition.onset",
+    "NK1||1|GLU|||y": "Condition.onset",  # another type of a choice
 }
 
 OVERWRITES = {
@@ -92,6 +93,35 @@ class DroppedTests(TestCase):
         bundle: Any = finished(*compiled.run(message(*segments), b"k")).bundle()
         codes = [one["resource"].get("code") for one in bundle["entry"]]
         self.assertEqual(codes, [None, {"text": "GLU"}, {"text": "NA"}, {"text": "K"}])
+
+    def test_two_subjects_of_one_resource(self) -> None:
+        """A rule that sets a second subject, patient or visit fails the message; the same one again does not."""
+        patients = "".join(
+            f"bundle.entry as {name}, {name}.resource = create('Patient') as {name}p, {name}p.identifier as {name}i, "
+            f"{name}i.system = 'urn:p', {name}i.value = '{number}', "
+            for name, number in (("a", 1), ("b", 2), ("c", 1))
+        )
+        for element, first, second, is_right in (
+            ("Observation.subject", "ap", "bp", False),
+            ("Observation.subject", "ap", "ap", True),
+            ("Observation.subject", "ap", "cp", True),  # one entry with it
+            ("AllergyIntolerance.patient", "ap", "bp", False),
+            ("Coverage.beneficiary", "ap", "bp", False),
+            ("Coverage.subscriber", "ap", "bp", True),  # in the ledger
+        ):
+            kind, _, name = element.partition(".")
+            rules = f"o.{name} = reference({first}), o.{name} = reference({second})"
+            text = (
+                f"{HEAD}{V2}group main(source src : ADT_A01, target bundle : Bundle) {{ src.PID -> {patients}"
+                f"bundle.entry as e, e.resource = create('{kind}') as o, {rules}; }}"
+            )
+            with self.subTest(element=element, second=second):
+                if is_right:
+                    expected = "Coverage.subscriber" if name == "subscriber" else ""
+                    self.assertEqual(dropped(program(text), "PID|1"), expected)
+                else:
+                    problem = self.assertRaises(Problem, dropped, program(text), "PID|1")
+                    self.assertEqual((problem.place, problem.is_permanent), (element, True))
 
     def test_replaced_values(self) -> None:
         """A value of the message that another one replaces; defaults and data types do not count."""

@@ -55,7 +55,7 @@ class StructureCheckTests(TestCase):
 
     async def test_a_wrong_code(self) -> None:
         check = StructureCheck(self.explain, self, self.validate)
-        message = claimed("EVN|A01", "PID||||||||SECRET")
+        message = claimed("EVN|A01", "PID|||1|||||SECRET")
         problem = await check(message, self.library.transform(message))
         assert problem is not None
         self.assertEqual((problem.category, problem.is_permanent), (Category.INVALID, True))
@@ -70,14 +70,14 @@ class StructureCheckTests(TestCase):
     async def test_a_wrong_date_costs_no_message(self) -> None:
         """The maps keep it beside the element, as it was sent."""
         for date in ("yesterday", "20201345", "2020-13-45", "20210230"):
-            message = claimed("EVN|A01", f"PID|||||||{date}")
+            message = claimed("EVN|A01", f"PID|||1||||{date}")
             mapped = self.library.transform(message)
             self.assertIsNone(await StructureCheck(self.explain, self, None)(message, mapped), date)
             (entry,) = mapped.bundle["entry"]
             self.assertEqual(entry["resource"]["_birthDate"]["extension"][0]["valueString"], date)
 
     async def test_a_valid_message_is_validated_as_the_settings_say(self) -> None:
-        message = claimed("EVN|A01", "PID|||||||2020-01-31|female")
+        message = claimed("EVN|A01", "PID|||1||||2020-01-31|female")
         self.assertIsNone(await StructureCheck(self.explain, self, None)(message, self.library.transform(message)))
         problem = await StructureCheck(self.explain, self, self.validate)(message, self.library.transform(message))
         self.assertEqual(problem and problem.text, "validated")

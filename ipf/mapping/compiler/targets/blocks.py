@@ -211,6 +211,8 @@ def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> 
             return None
         holder: Json = {"reference": text} if whole else owner
         made = holder if whole else text
+        if whole and not element.many and key in owner and "resourceType" in owner:
+            run.lost.append((owner, key, owner[key]))
         store(run, owner, made)
         if not whole and type(owner.get(key)) is list:
             run.loose_references = True  # a list holds other texts, so nothing else may write the element
