@@ -33,6 +33,7 @@ from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.hl7_tables import translation_of
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
@@ -317,10 +318,14 @@ class Library:
                 self.program_for(message_type)
 
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
-        """Unmapped codes for operators: ConceptMaps by canonical, each code once."""
+        """Unmapped codes for operators: ConceptMaps by canonical, each code once.
+
+        A code that neither a table of HL7 has nor the ConceptMap that translates this table is one question.
+        """
         if not found:
             return ()
-        return tuple(dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found))
+        every = dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found)
+        return tuple([one for one in every if replace(one, concept_map=translation_of(one.concept_map)) not in every])
 
     def _canonical(self, name: str) -> str:
         table = self.tables.find(name)
