@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 
 from ipf.fhir.fhirpath import Host
+from ipf.mapping.compiler.components import Components
 from ipf.mapping.compiler.conversions import Convert, Offset, conversions
 from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 from ipf.mapping.compiler.models import ABSTRACT, Models
@@ -141,7 +142,8 @@ class Groups:
         self.defaults: dict[str, list[object]] = {}  # literals that compiled rules write, by path
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
         self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
-        self._planner = MemoPlanner(environment.models, lambda content, name: self.find_group(self.unit(content), name))
+        self._planner = MemoPlanner(environment.models, self._named)
+        self.components = Components(self._named)
 
     def unit(self, content: StructureMap) -> Unit:
         """The map with its names resolved."""
@@ -160,6 +162,9 @@ class Groups:
         if key not in self._found:  # a map uses few of the visible names
             self._found[key] = self._search(unit, name, place)
         return self._found[key]
+
+    def _named(self, content: StructureMap, name: str) -> tuple[StructureMap, Group] | None:
+        return self.find_group(self.unit(content), name)
 
     def _search(self, unit: Unit, name: str, place: Place) -> tuple[StructureMap, Group] | None:
         own = self._own(unit.content).get(name)
@@ -226,6 +231,8 @@ def check_ignored(declared: Iterable[Ignored], models: Models) -> None:
         if owner and models.member(Kind("fhir", owner), element) is None:
             raise FmlError(f"there is no element {one.segment}", one.file, one.place)
         if owner or one.segment.startswith("Z"):
+            continue
+        if one.part and not one.number:  # a data type, of which some have no table
             continue
         count = field_count(one.segment)
         if not count:

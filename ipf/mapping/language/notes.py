@@ -9,9 +9,10 @@ Several keys are separated by commas.  A key is a field (`PID-12`), a segment (`
 a place in a message (`SIU_S12.RESOURCES.RGS`) or a table (`PV1[Coverage]`) of HL7's v2-to-FHIR guide.  A path in
 parentheses limits the note to one target of the field.
 
-`not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose; `decided` with
-an element of a resource (`Encounter.status`), that one value replaces another there on purpose.  `unread` lists both
-apart.
+`not mapped` with a field, a segment, a component (`PID-3.6`), the repetitions of a field (`PID-12[2]`) or a component
+of a data type (`CX.6`, in every field of this type), and without a path, declares that the maps ignore it on purpose;
+`decided` with an element of a resource (`Encounter.status`), that one value replaces another there on purpose.
+`unread` lists both apart.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ipf.hl7.reads import REPETITIONS
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Ignored, Place
 
@@ -29,7 +31,8 @@ _NOTE = re.compile(rf"(decided|not mapped) ({_KEY_AND_PATH}(?:, {_KEY_AND_PATH})
 _ONE_KEY = re.compile(rf"({_KEY})(?: \(([^)]*)\))?")
 _BEGINNING = re.compile(r"not mapped [A-Z][A-Z0-9]{2}\b")
 _ELEMENT = re.compile(r"[A-Z][a-z]\w*(?:\.[a-z]\w*)+")
-_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3}))?")
+_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3})(?:\.(\d{1,3})|(\[2\]))?)?")
+_COMPONENT = re.compile(r"([A-Z][A-Z0-9]{1,2})\.(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,12 @@ def ignored(text: str, file: str = "") -> tuple[Ignored, ...]:
     found: list[Ignored] = []
     for note in notes(text, file) if "not mapped " in text or "decided " in text else ():
         field = None if note.path or note.is_mapped else _FIELD.fullmatch(note.key)
+        component = None if note.path or note.is_mapped else _COMPONENT.fullmatch(note.key)
         if field is not None:
-            found.append(Ignored(field[1], int(field[2] or 0), note.text, file, note.place))
+            part = REPETITIONS if field[4] else int(field[3] or 0)
+            found.append(Ignored(field[1], int(field[2] or 0), note.text, file, note.place, part))
+        elif component is not None:
+            found.append(Ignored(component[1], 0, note.text, file, note.place, int(component[2])))
         elif note.is_mapped and _ELEMENT.fullmatch(note.key):
             found.append(Ignored(note.key, 0, note.text, file, note.place))
     return tuple(found)
