@@ -12,7 +12,7 @@ from functools import cache, partial
 
 from ipf.fhir.fhirpath import Host
 from ipf.mapping.compiler.components import Components
-from ipf.mapping.compiler.conversions import Convert, Offset, conversions
+from ipf.mapping.compiler.conversions import Convert, conversions
 from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 from ipf.mapping.compiler.models import ABSTRACT, Models
 from ipf.mapping.compiler.purity import MemoPlanner
@@ -22,6 +22,7 @@ from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, Rule, StructureMap
 from ipf.mapping.runtime.memo import MemoPlan
+from ipf.mapping.runtime.zone import Offset
 
 MAX_PARTS = 2000
 """Sources, targets and calls of one group, which becomes one Python function; HL7's largest map has 400."""

@@ -28,7 +28,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.transaction import Rules, Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset, message_zone
+from ipf.mapping.compiler.conversions import message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
@@ -43,6 +43,7 @@ from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
+from ipf.mapping.runtime.zone import Offset
 from ipf.ports import Claimed, InstalledMap, Json, Mapped, UnmappedCode, UnreadField
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.messages.sources import PolledSource
@@ -337,13 +338,14 @@ class ProfiledMessage:
     """A message after the quirks of its profile.
 
     `library`: the maps of the profile; None = the profile has no map for the message type.  `origin`: for the audit.
-    `source`: of a row that was fetched.
+    `source`: of a row that was fetched.  `zone`: of the sender's times without an offset; None: not configured.
     """
 
     message: Claimed
     library: Library | None = None
     origin: Origin | None = None
     source: PolledSource | None = None
+    zone: Offset | None = None
 
 
 class VendorProfiles(Protocol):
