@@ -239,7 +239,7 @@ class Segment:
             return []
         if number <= 2 and self.name in _HEADERS:
             return [Field(raw, encoding_of(_NO_SEPARATORS, "utf-8"), self.name, number, True)]
-        literal = self._is_literal(number)
+        literal = self.is_literal(number)
         separator = self.encoding.separators.repetition
         repetitions = raw.split(separator) if separator and separator in raw else (raw,)
         return [Field(one, self.encoding, self.name, number, literal) for one in repetitions if one and one != NULL]
@@ -249,7 +249,7 @@ class Segment:
         number = number_of(name)
         return 0 < number < len(self.fields) and self.fields[number] == NULL
 
-    def _is_literal(self, number: int) -> bool:
+    def is_literal(self, number: int) -> bool:
         """OBX-5 of a primitive type, and NTE-3: free text, in which senders often do not escape `^` and `&`."""
         if number == 5 and self.name == "OBX":
             return self.fields[2] in _LITERAL_VALUES

@@ -1,4 +1,5 @@
-"""Bits of the fields of a segment: which of them have a value, and which a map has read (`Segment.reads`).
+"""Bits of the fields of a segment: which of them have a value, and which a map has read (`Segment.reads`).  The parts
+of a field that have a value.
 
 A field has a value when it holds more than separators, spaces and null values (`""`).  Fields from number 1024 on are
 not told apart and never listed.
@@ -10,7 +11,7 @@ from functools import lru_cache
 from itertools import compress
 from typing import Final
 
-from ipf.hl7.escape import NULL
+from ipf.hl7.escape import NULL, Separators
 from ipf.hl7.message import Segment
 
 ALL_FIELDS: Final = -1
@@ -59,3 +60,42 @@ def _has_value(segment: Segment, number: int) -> bool:
         return bool(raw)
     marks = segment.encoding.separators
     return bool(raw.replace(NULL, "").strip(f"{marks.repetition}{marks.component}{marks.subcomponent} "))
+
+
+REPETITIONS: Final = -2
+"""In place of the number of a component: the repetitions of a field after the first."""
+EVERY_COMPONENT: Final = -1
+"""In place of the numbers of components: all of them."""
+
+
+def unread_parts(segment: Segment, number: int, read: frozenset[int], *, every: bool) -> list[int]:
+    """The components with a value that are not among `read`, then REPETITIONS when only one of several is read.
+
+    Fields of free text (ST and the like in OBX-5, NTE-3) have no components.
+    """
+    raw = segment.fields[number]
+    if number <= 2 and segment.name in _HEADERS:
+        return []
+    marks = segment.encoding.separators
+    if segment.is_literal(number):
+        return []
+    repetitions = raw.split(marks.repetition) if marks.repetition and marks.repetition in raw else [raw]
+    found: set[int] = set()
+    if EVERY_COMPONENT not in read:
+        for one in repetitions if every else repetitions[:1]:
+            if marks.component not in one:
+                if 1 not in read and _is_value(one, marks):
+                    found.add(1)
+                continue
+            for place, part in enumerate(one.split(marks.component), 1):
+                if part and place not in read and _is_value(part, marks):
+                    found.add(place)
+    if not every and sum(_is_value(one, marks) for one in repetitions) > 1:
+        return [*sorted(found), REPETITIONS]
+    return sorted(found)
+
+
+def _is_value(raw: str, marks: Separators) -> bool:
+    if raw.isalnum():
+        return True
+    return bool(raw.replace(NULL, "").strip(f"{marks.component}{marks.subcomponent} "))

@@ -20,9 +20,11 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.charset import DEFAULT_FALLBACK, decode, sniff
 from ipf.hl7.header import missing_part, scan_header
+from ipf.mapping.compiler.conversions import zone_offset
 from ipf.mapping.library import polled
 from ipf.mapping.library.maps import Library, ProfiledMessage
 from ipf.mapping.library.mapset import transform
+from ipf.mapping.runtime.zone import zone_of_sender
 from ipf.ports import Claimed, Json, UnmappedCode
 from ipf.ports.messages.sources import FHIR_REST, FHIR_TYPE, PolledSource
 from ipf.vendor_profiles.manifest import Manifest, MappingItem
@@ -108,7 +110,8 @@ def run_case(path: str, item: MappingItem, files: Mapping[str, bytes], library: 
 
 def _bundle(path: str, item: MappingItem, files: Mapping[str, bytes], library: Library, manifest: Manifest) -> Json:
     if not item.is_source_type:
-        return received_and_mapped(files[path], item.message_type, library, manifest.quirks)[0]
+        with zone_of_sender(zone_offset(manifest.time_zone) if manifest.time_zone else None):
+            return received_and_mapped(files[path], item.message_type, library, manifest.quirks)[0]
     source = _source_of(item.message_type, manifest)
     if source is None:
         return _mapped_json(files[path], item.message_type, library)

@@ -17,7 +17,7 @@ from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
 from ipf.vendor_profiles.layout import in_contract_layout
 from ipf.vendor_profiles.parser import Parser
-from ipf.vendor_profiles.polling import FHIR, NATIVE_TYPES, NotServed, polled_source
+from ipf.vendor_profiles.polling import FHIR, NATIVE_TYPES, NotServed, is_time_zone, polled_source
 from ipf.vendor_profiles.quirks import KNOWN
 from ipf.vendor_profiles.source_fields import (
     LISTENER,
@@ -57,7 +57,10 @@ class Vendor:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Messages of the profile: those on this port for which `resolver` gives one of `facilities` (empty: any)."""
+    """Messages of the profile: those on this port for which `resolver` gives one of `facilities` (empty: any).
+
+    `time_zone`: of their times without an offset; empty: that of the installation.
+    """
 
     id: str
     port: int | None
@@ -66,6 +69,7 @@ class Ingest:
     tenant: str | None
     pointer: str
     line: int
+    time_zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,12 @@ class Manifest:
     audit: Audit
     served: tuple[Served, ...] = ()
     polled: tuple[PolledSource, ...] = ()
+
+    @property
+    def time_zone(self) -> str:
+        """The zone of the regression cases: the only one that is stated, or empty."""
+        stated = {one.time_zone for one in self.ingest}
+        return stated.pop() if len(stated) == 1 else ""
 
 
 def read_manifest(content: bytes, findings: Findings) -> Manifest | None:
@@ -212,7 +222,7 @@ def _ingest(
 
 
 def _mllp(reader: Parser, node: Mapping, name: str) -> Ingest:
-    reader.known(node, ("id", "type", "port", "facilityResolver", "facilities", "tenant"))
+    reader.known(node, ("id", "type", "port", "facilityResolver", "facilities", "tenant", "timeZone"))
     port, resolver, items = _port(reader, node.items.get("port")), LISTENER, node.items
     expected = items.get("facilityResolver")
     if expected is not None:
@@ -227,7 +237,11 @@ def _mllp(reader: Parser, node: Mapping, name: str) -> Ingest:
     if tenant is not None and "port" not in items and resolver != LISTENER:
         reader.error(items["tenant"], "needs a port: a sender's MSH alone may not choose the tenant")
     tenant = None if tenant == DEFAULT_TENANT else tenant
-    return Ingest(name, port, resolver, facilities, tenant, node.pointer, node.line)
+    zone = reader.text(items.get("timeZone"))
+    if zone and not is_time_zone(zone):
+        reader.error(items["timeZone"], "is no time zone, such as Europe/Berlin")
+        zone = ""
+    return Ingest(name, port, resolver, facilities, tenant, node.pointer, node.line, zone)
 
 
 def _port(reader: Parser, node: Node | None) -> int | None:

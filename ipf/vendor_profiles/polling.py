@@ -266,12 +266,19 @@ def _since(reader: Parser, node: Mapping) -> str:
     return (moment if moment.tzinfo is not None else moment.astimezone()).isoformat()
 
 
+def is_time_zone(name: str) -> bool:
+    """Whether this host knows a time zone."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
 def _times(reader: Parser, node: Mapping, kind: str) -> tuple[str, str]:
     items, is_athena = node.items, kind == ATHENA
     zone = reader.text(items.get("timeZone")) or ("America/New_York" if is_athena else "")
-    try:
-        ZoneInfo(zone or "UTC")
-    except (ZoneInfoNotFoundError, ValueError):
+    if zone and not is_time_zone(zone):
         reader.error(items["timeZone"], "is no time zone, such as Europe/Berlin")
     return zone, reader.text(items.get("timeFormat")) or (_ATHENA_TIME if is_athena else "")
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipf.hl7.header import Header, scan_header
+from ipf.mapping.compiler.conversions import zone_offset
 from ipf.mapping.library.maps import ProfiledMessage, VendorProfiles
+from ipf.mapping.runtime.zone import Offset
 from ipf.ports import Claimed
 from ipf.vendor_profiles.archive import MANIFEST
 from ipf.vendor_profiles.findings import Findings
@@ -54,13 +56,14 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Matches the messages of one profile.  `listeners`, `facilities` None: any."""
+    """Matches the messages of one profile.  `listeners`, `facilities` None: any.  `zone`: of times without offset."""
 
     listeners: frozenset[str] | None
     resolver: str
     facilities: frozenset[str] | None
     tenant: str | None
     profile: Profile
+    zone: Offset | None = None
 
     @property
     def rank(self) -> int:
@@ -92,8 +95,11 @@ class ProfileRegistry:
 
     def apply(self, message: Claimed) -> ProfiledMessage | None:
         """See `VendorProfiles.apply`."""
-        profile = self._profile(message)
-        return profile.apply(message) if profile is not None else None
+        if message.is_json:
+            polled = self._polled.get(message.listener)
+            return None if polled is None else polled.apply(message)
+        rule = self._rule(message)
+        return None if rule is None else replace(rule.profile.apply(message), zone=rule.zone)
 
     def has_map(self, message: Claimed) -> bool:
         """See `VendorProfiles.has_map`."""
@@ -103,9 +109,12 @@ class ProfileRegistry:
     def _profile(self, message: Claimed) -> Profile | None:
         if message.is_json:
             return self._polled.get(message.listener)
-        header = scan_header(message.raw) if self._needs_header else None
-        rule = next((rule for rule in self._rules if rule.matches(message.listener, header)), None)
+        rule = self._rule(message)
         return rule.profile if rule is not None else None
+
+    def _rule(self, message: Claimed) -> Rule | None:
+        header = scan_header(message.raw) if self._needs_header else None
+        return next((rule for rule in self._rules if rule.matches(message.listener, header)), None)
 
 
 def conflicts(manifest: Manifest, others: Iterable[Profile], findings: Findings) -> None:
@@ -137,6 +146,7 @@ def _rule(item: Ingest, profile: Profile, deployment: Deployment) -> Rule:
         frozenset(item.facilities) if item.facilities and item.resolver != LISTENER else None,
         item.tenant,
         profile,
+        zone_offset(item.time_zone) if item.time_zone else None,
     )
 
 

@@ -65,6 +65,14 @@ CREDENTIALS = {"EHR_TOKEN": "t", "PRACTICE_CLIENT": "me", "PRACTICE_SECRET": SEC
 _MR = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "MR"}]}
 
 
+ZONED = """
+profile: {id: zoned, version: "1.0", schemaVersion: 1, vendor: {name: Zoned}}
+ingest:
+  - {id: denver, type: hl7v2-mllp, facilityResolver: msh-4, facilities: [DENVER], timeZone: America/Denver}
+"""
+"""A sender of HL7 v2 with a zone of its own."""
+
+
 def profiles(folder: Path, ehr_url: str, practice_port: int) -> None:
     """Make the folder with the archives of both sources."""
     folder.mkdir()
@@ -77,6 +85,7 @@ def profiles(folder: Path, ehr_url: str, practice_port: int) -> None:
         "tests/patient/expected.json": json.dumps({"resourceType": "Patient", "identifier": [{"value": "1"}]}),
     }
     (folder / "practice.tar.gz").write_bytes(tar(archive))
+    (folder / "zoned.tar.gz").write_bytes(tar({"manifest.yaml": ZONED, "README.md": "x"}))
 
 
 def entry(resource: dict[str, Any]) -> dict[str, Any]:

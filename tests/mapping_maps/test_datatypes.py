@@ -66,9 +66,8 @@ class IdentifierTests(TestCase):
         self.assertEqual([one["value"] for one in held], ["2", "1", "3", "5", "6"])
 
     def test_local_type(self) -> None:
-        """A type that the table does not know keeps its code, without a display."""
-        coding = {"system": "http://terminology.hl7.org/CodeSystem/v2-0203", "code": "QQ"}
-        self.assertEqual(patient(f3="1^^^A^QQ")["identifier"][0]["type"], {"coding": [coding]})
+        """A type that the table does not have keeps its code, without the URL of the table, which does not know it."""
+        self.assertEqual(patient(f3="1^^^A^QQ")["identifier"][0]["type"], {"coding": [{"code": "QQ"}], "text": "QQ"})
 
 
 class NameTests(TestCase):
@@ -206,7 +205,9 @@ class CodedTests(TestCase):
         table = [
             ("x^y^LN", "http://loinc.org"),
             ("x^y^I10C", "http://hl7.org/fhir/sid/icd-10-cm"),
-            ("x^y^HL70296", "http://terminology.hl7.org/CodeSystem/v2-0296"),
+            ("M^y^HL70001", "http://terminology.hl7.org/CodeSystem/v2-0001"),
+            ("x^y^HL70001", None),
+            ("x^y^HL70099", "http://terminology.hl7.org/CodeSystem/v2-0099"),
             ("x^y^2.16.1.5", "urn:oid:2.16.1.5"),
             ("x^y^http://c.example/s", "http://c.example/s"),
             ("x^y^99MINE", "urn:ipf:coding-system:99MINE"),
@@ -233,9 +234,9 @@ class CodedTests(TestCase):
         self.assertEqual(concept, {"coding": [{"display": "Klingon"}, undetermined], "text": "Klingon"})
 
     def test_local_code_in_a_translated_field(self) -> None:
-        """A code that the table does not have stays as it was sent."""
-        coding = {"code": "Q", "display": "Quiet", "system": "http://terminology.hl7.org/CodeSystem/v2-0002"}
-        self.assertEqual(patient(f5="X", f16="Q^Quiet")["maritalStatus"], {"coding": [coding]})
+        """A code that the table does not have stays as it was sent, as text and as a coding without a system."""
+        coding = {"code": "Q", "display": "Quiet"}
+        self.assertEqual(patient(f5="X", f16="Q^Quiet")["maritalStatus"], {"coding": [coding], "text": "Quiet"})
 
     def test_races(self) -> None:
         """Categories and details of CDC; letters of old senders only as text; other systems not at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.mapping_maps.unread import TABLE, messages_in, report, table
 from tests.reference import REFERENCE, needs_reference
 
 FAMILY = "maps"
+
+IS_PART = re.compile(r"-\d+(?:\.\d+|\[2\])$")
+"""A component, or the repetitions of a field."""
 
 
 def valued(segment: Segment) -> Iterator[str]:
@@ -40,6 +44,7 @@ def three_sets(test: TestCase, name: str, message: Message, library: Library) ->
         number = counts[segment.name] = counts.get(segment.name, 0) + 1
         expected = set(valued(segment)) | ({"MSH-2"} if segment.name == "MSH" else set())
         mine = [one.field for one in found if (one.segment, one.number) == (segment.name, number)]
+        mine = [one for one in mine if not IS_PART.search(one.path)]
         read = {f"{segment.name}-{number}" for number in read_fields(segment)}
         declared = {one.path for one in mine if one.kind == DECLARED}
         open_ = {one.path for one in mine if one.kind == UNREAD}
@@ -84,6 +89,53 @@ class ThreeSetsTests(TestCase):
     def test_open_fields_of_the_corpus(self) -> None:
         """tests/corpus/unread.txt says what is open."""
         self.assertTrue(TABLE.read_text(encoding="utf-8") == table(), "run bin/mapping-coverage")
+
+
+def without(message: Message, path: str) -> Iterator[Message]:
+    """The message with another text in a component (`PID-3.2`), in each segment that has it."""
+    segment, _, place = path.partition("-")
+    field, component = (int(one) for one in place.split("."))
+    lines = message.raw.decode().split("\r")
+    for number, line in enumerate(lines):
+        fields = line.split("|")
+        index = field - 1 if segment == "MSH" else field
+        if fields[0] == segment and index < len(fields) and "~" not in fields[index]:
+            components = fields[index].split("^")
+            if len(components) >= component and components[component - 1]:
+                components[component - 1] = "ZZZ9"
+                fields[index] = "^".join(components)
+                yield Message.parse("\r".join([*lines[:number], "|".join(fields), *lines[number + 1 :]]).encode())
+
+
+class ComponentTests(TestCase):
+    def test_unread_components_change_nothing(self) -> None:
+        """Another text in a component that no rule reads gives the same Bundle."""
+        library, tried = samples.library(), 0
+        for name in samples.names():
+            message = samples.message(name)
+            if not library.has_map(message.message_type):
+                continue
+            result = library.run(message, checked=False)
+            for one in result.unread():
+                if one.kind in (UNREAD, DECLARED) and IS_PART.search(one.path) and "[" not in one.path:
+                    for other in without(message, one.path):
+                        made = library.run(other, checked=False).made.bundle()
+                        self.assertEqual(samples.readable(made), samples.readable(result.made.bundle()), (name, one))
+                        tried += 1
+        self.assertGreater(tried, 15)
+
+    def test_agreeing_fields(self) -> None:
+        """What another field says as well is read; what contradicts it is not."""
+        head = "MSH|^~\\&|A|B|||20260310120000||ORU^R01^ORU_R01|1|P|2.5.1\n"
+        for pid, orc, obr, expected in (
+            ("Y|2|||20260101|Y", "P1|F1", "P1|F1", set()),
+            ("N|2|||20260101|N", "P1|F1", "P2|F1", {"PID-24", "PID-30"}),  # OBR-2 is a number of the order
+        ):
+            born, order, _, _, died, dead = pid.split("|")
+            person = f"PID|1||1^^^B^MR||X{'|' * 19}{born}|{order}||||{died}|{dead}\n"
+            text = f"{head}{person}ORC|RE|{orc}\nOBR|1|{obr}|T^Test^L|||||||||||||||||||||F\n"
+            unread = {one.path for one in samples.library().run(samples.parse(text)).unread() if one.kind == UNREAD}
+            self.assertEqual(unread & {"PID-24", "PID-30", "OBR-2", "OBR-3"}, expected)
 
 
 class ReportTests(TestCase):

@@ -88,7 +88,8 @@ class DraftingTests(TestCase):
         made = new_profile(folder, target, library())
         self.assertEqual((made["valid"], made["cases"], made["failing"]), (True, 4, []))
         self.assertEqual(made["without_map"], {"ZZZ_Z01": 1})
-        self.assertEqual(made["unmapped"], {"urn:ipf:concepts:HL70001": ["Q"]})
+        tables = {"urn:ipf:concepts:HL70001": ["Q"], "http://terminology.hl7.org/CodeSystem/v2-0276": ["B"]}
+        self.assertEqual(made["unmapped"], tables)
         manifest = read_manifest((target / "manifest.yaml").read_bytes(), Findings())
         assert manifest is not None
         self.assertEqual([(one.resolver, one.facilities) for one in manifest.ingest], [("msh-4", ("NORTH",))])

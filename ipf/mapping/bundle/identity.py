@@ -135,10 +135,9 @@ def request_by_key(resource: Json, key: IdentityKey, *, is_once: bool, further: 
     condition = f"{_BY_TOKEN}{_token(key.system, key.value)}"
     if key.type:
         named = (type_coding(one)[0] for one in identifiers_of(resource) if key_of(one) == key)
-        system = next(named, "")
-        if system:
-            of_type = f"{_escaped_system(system)}|{_escaped(key.type)}|{_escaped(key.value)}"
-            condition = f"{condition}&identifier:of-type={of_type}"
+        system = next(named, "")  # a local type has none, and an empty one finds any
+        of_type = f"{_escaped_system(system)}|{_escaped(key.type)}|{_escaped(key.value)}"
+        condition = f"{condition}&identifier:of-type={of_type}"
     if further:
         name, _, value = further.partition("=")
         condition = f"{condition}&{name}={_escaped(value)}"

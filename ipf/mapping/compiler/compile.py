@@ -11,7 +11,7 @@ file, line and column at compile time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -132,7 +132,8 @@ class Program:
         unit = compiler.groups.unit(content)
         kinds = [unit.kind(one.type, self.group.place, is_source=one.mode == "source") for one in self.group.inputs]
         ignored = [part.ignored for part in unit.visible if part is content or not part.meta("types")]
-        self.unread = UnreadFields(reasons(chain.from_iterable(ignored)))
+        parts = partial(compiler.groups.components.of, content, self.group)
+        self.unread = UnreadFields(reasons(chain.from_iterable(ignored)), parts)
         self.deletions = _deletions(chain.from_iterable(part.deleted for part in unit.visible))
         self._template = self._empty(unit, kinds)
         self._is_bundle = self._template.get("resourceType") == "Bundle"

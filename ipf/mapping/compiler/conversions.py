@@ -24,12 +24,9 @@ from zoneinfo import ZoneInfo
 from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.model.json import JsonDecimal
 from ipf.mapping.runtime.mending import printable
-from ipf.mapping.runtime.zone import MESSAGE_OFFSET
+from ipf.mapping.runtime.zone import MESSAGE_OFFSET, SENDER_ZONE, Offset
 
 Convert = Callable[[str], Any]
-Offset = str | Callable[[str], str]
-"""An offset (`Z`, `+01:00`), or what gives the offset of a local time `2026-07-01T12:00`, as `zone_offset` does."""
-
 _CLOCK = r"(?P<hour>[01]\d|2[0-3])(?:(?P<minute>[0-5]\d)(?:(?P<second>[0-5]\d)(?P<fraction>\.\d{1,9})?)?)?"
 _OFFSET = r"(?P<offset>[+-](?:(?:0\d|1[0-3])[0-5]\d|1400))?"
 _DATE = re.compile(r"(\d{4})(?:(\d\d)(?:(\d\d)(?:\d\d(?:\d\d(?:\d\d(?:\.\d{1,9})?)?)?)?)?)?(?:[+-]\d{4})?", re.ASCII)
@@ -75,6 +72,7 @@ def _calendar_date(year: str, month: str | None, day: str | None) -> str | None:
     return year if month is None else f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
 
 
+@lru_cache(maxsize=64)
 def zone_offset(name: str) -> Offset:
     """The offset of the time zone `name`, which depends on daylight saving time.  ValueError: unknown zone."""
     try:
@@ -94,8 +92,11 @@ def zone_offset(name: str) -> Offset:
 
 @contextmanager
 def message_zone(sent: str, offset: Offset) -> Iterator[None]:
-    """While a message is mapped: times without an offset have that of its MSH-7, `sent`, else `offset`."""
-    token = MESSAGE_OFFSET.set(_message_offset(sent, offset))
+    """While a message is mapped: times without an offset have that of its MSH-7, `sent`, else that of the sender, else
+    `offset`.
+    """
+    own = SENDER_ZONE.get()
+    token = MESSAGE_OFFSET.set(_message_offset(sent, offset if own is None else own) or own)
     try:
         yield
     finally:
@@ -105,7 +106,8 @@ def message_zone(sent: str, offset: Offset) -> Iterator[None]:
 def _message_offset(sent: str, offset: Offset) -> str | None:
     """What MSH-7 says of the times of its message (HL7 v2.9 section 2.A.22); None: `offset` is right.
 
-    A zone of the installation with this offset at this time stays in use, because it knows of daylight saving time.
+    A zone of the sender or the installation with this offset at this time stays in use, because it knows of daylight
+    saving time.
     """
     match = _DTM.fullmatch(sent.strip())
     if match is None or match["offset"] is None:
@@ -117,7 +119,7 @@ def _message_offset(sent: str, offset: Offset) -> str | None:
 def _offset_at(offset: Offset, local: str) -> str:
     own = MESSAGE_OFFSET.get()
     if own is not None:
-        return own
+        offset = own
     return offset if isinstance(offset, str) else offset(local[:16])
 
 

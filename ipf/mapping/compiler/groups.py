@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 
 from ipf.fhir.fhirpath import Host
-from ipf.mapping.compiler.conversions import Convert, Offset, conversions
+from ipf.mapping.compiler.components import Components
+from ipf.mapping.compiler.conversions import Convert, conversions
 from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 from ipf.mapping.compiler.models import ABSTRACT, Models
 from ipf.mapping.compiler.purity import MemoPlanner
@@ -21,6 +22,7 @@ from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, Rule, StructureMap
 from ipf.mapping.runtime.memo import MemoPlan
+from ipf.mapping.runtime.zone import Offset
 
 MAX_PARTS = 2000
 """Sources, targets and calls of one group, which becomes one Python function; HL7's largest map has 400."""
@@ -142,7 +144,8 @@ class Groups:
         self.known_sources: dict[str, dict[str, frozenset[str]]] = {}  # fields by resource type and element
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
         self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
-        self._planner = MemoPlanner(environment.models, lambda content, name: self.find_group(self.unit(content), name))
+        self._planner = MemoPlanner(environment.models, self._named)
+        self.components = Components(self._named)
 
     def unit(self, content: StructureMap) -> Unit:
         """The map with its names resolved."""
@@ -161,6 +164,9 @@ class Groups:
         if key not in self._found:  # a map uses few of the visible names
             self._found[key] = self._search(unit, name, place)
         return self._found[key]
+
+    def _named(self, content: StructureMap, name: str) -> tuple[StructureMap, Group] | None:
+        return self.find_group(self.unit(content), name)
 
     def _search(self, unit: Unit, name: str, place: Place) -> tuple[StructureMap, Group] | None:
         own = self._own(unit.content).get(name)
@@ -227,6 +233,8 @@ def check_ignored(declared: Iterable[Ignored], models: Models) -> None:
         if owner and models.member(Kind("fhir", owner), element) is None:
             raise FmlError(f"there is no element {one.segment}", one.file, one.place)
         if owner or one.segment.startswith("Z"):
+            continue
+        if one.part and not one.number:  # a data type, of which some have no table
             continue
         count = field_count(one.segment)
         if not count:

@@ -18,13 +18,13 @@ from operator import itemgetter
 from typing import Any
 
 from ipf.fhir.model.definitions import definitions
-from ipf.mapping.compiler.conversions import Convert, as_text, code
+from ipf.mapping.compiler.conversions import Convert, as_text
 from ipf.mapping.compiler.kinds import STRING, TEXT, Kind, fhir
 from ipf.mapping.compiler.models import Models
-from ipf.mapping.compiler.translation import translator
+from ipf.mapping.compiler.translation import TRANSLATED, code_translator, look_up_by_name, translator
 from ipf.mapping.compiler.values import NOTHING, Value, text_source
-from ipf.mapping.language.concepts import ConceptTables, Table
-from ipf.mapping.runtime.run import Frame, Get, Run, Unmapped
+from ipf.mapping.language.concepts import ConceptTables
+from ipf.mapping.runtime.run import Frame, Get, Run
 from ipf.ports import Json
 
 
@@ -173,19 +173,21 @@ def _date_op(context: Context, arguments: Arguments) -> Value:
 
 
 def _translate(context: Context, arguments: Arguments) -> Value:
-    name = _literal(context, arguments[1], "the ConceptMap")
     wanted = _literal(context, arguments[2], "what is wanted of the translation") if len(arguments) > 2 else "code"
-    table = context.tables.find(name)
-    if table is None:
-        raise context.fail(f"no ConceptMap '{name}' is loaded")
     kind = TRANSLATED.get(wanted)
     if kind is None:
         raise context.fail(f"translate gives {', '.join(TRANSLATED)}; not '{wanted}'")
-    # an unknown display or system is no unmapped code
-    is_counted = wanted not in ("display", "system") and not table.is_partial
-    look_up = _look_up(table, name, wanted, is_counted=is_counted)
+    if arguments[1].constant is NOTHING:
+        by_name = look_up_by_name(context.tables, wanted)
+        code_text, name_text = text_of(arguments[0]), text_of(arguments[1])
+        return Value(lambda frame: by_name(frame[0], code_text(frame), name_text(frame)), kind)
+    name = _literal(context, arguments[1], "the ConceptMap")
+    table = context.tables.find(name)
+    if table is None:
+        raise context.fail(f"no ConceptMap '{name}' is loaded")
+    look_up = code_translator(table, name, wanted)
     if _may_be_structure(context, arguments[0]):
-        get, of_codings = arguments[0].get, translator(table, name, wanted, is_counted=is_counted)
+        get, of_codings = arguments[0].get, translator(table, name, wanted)
 
         def translate_any(frame: Frame) -> Any:
             given = get(frame)
@@ -200,58 +202,9 @@ def _translate(context: Context, arguments: Arguments) -> Value:
     )
 
 
-def _look_up(table: Table, name: str, wanted: str, *, is_counted: bool) -> Callable[[Run, str | None], Any]:
-    """What translates the text of a code."""
-    results: Mapping[str, Any] = table.results(wanted)
-    fixed = table.fixed(wanted)
-    without_match = table.without_match
-    member = "code" if wanted == "uri" else wanted
-    url = table.url or name
-
-    def translate(run: Run, given: str | None) -> Any:
-        if not given:
-            return None
-        overrides = run.overrides
-        if overrides is not None and url in overrides.by_table:
-            own = overrides.by_table[url]
-            if given in own:
-                coding = own[given]
-                if coding is None or member in ("code", "system", "display"):
-                    return coding and coding.get(member)
-                return dict(coding)
-        found = results.get(given)
-        if found is None:
-            found = results.get(code(given) or "", fixed)
-            if found is None and is_counted and given not in without_match:
-                run.unmapped.append(Unmapped(name, given))
-        elif type(found) is dict:
-            return dict(found)
-        return found
-
-    def translate_to_object(run: Run, given: str | None) -> Any:
-        found = translate(run, given)
-        if type(found) is not dict:
-            return None
-        return {"coding": [found]} if wanted == "CodeableConcept" else found
-
-    return translate_to_object if TRANSLATED[wanted].name in ("Coding", "CodeableConcept") else translate
-
-
 def _may_be_structure(context: Context, value: Value) -> bool:
     """Whether a value may be a Coding or a CodeableConcept."""
     return value.constant is NOTHING and not value.kind.is_text and not context.models.is_primitive(value.kind)
-
-
-TRANSLATED = {
-    "code": fhir("code"),
-    "system": fhir("uri"),
-    "display": STRING,
-    "uri": fhir("uri"),
-    "Coding": fhir("Coding"),
-    "coding": fhir("Coding"),
-    "CodeableConcept": fhir("CodeableConcept"),
-    "codeableconcept": fhir("CodeableConcept"),
-}
 
 
 def _reference(context: Context, arguments: Arguments) -> Value:

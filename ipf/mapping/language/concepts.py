@@ -2,7 +2,7 @@
 
 What arrives: ConceptMap resources (R4), one or several in a JSON file, or the `conceptmap` blocks of a map.  What
 leaves: tables for `translate`, one dictionary for each kind of result, so a translation is one lookup.  A code without
-a row gives None, or the fixed result of the table; it is never an error.
+a row gives None, or what the table says of codes without a row (fixed, provided); it is never an error.
 
 Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/conceptmap-operation-translate.html.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
+from ipf.mapping.language.hl7_tables import hl7_table
 from ipf.mapping.language.model import ConceptTable
 from ipf.ports import Json
 
@@ -37,6 +38,7 @@ class Table:
         self._codings: dict[str, Json] = {}
         self._by_system: dict[tuple[str, str], Json] = {}
         self._fixed: Json | None = None
+        self._as_provided: str | None = None
         said: set[str] = set()
         for group in resource.get("group", ()):
             self._add(group)
@@ -56,6 +58,8 @@ class Table:
         unmapped = group.get("unmapped") or {}
         if unmapped.get("mode") == "fixed" and self._fixed is None:
             self._fixed = _coding(system, unmapped)
+        if unmapped.get("mode") == "provided" and self._as_provided is None:
+            self._as_provided = str(system or "")
 
     def results(self, wanted: str) -> dict[str, Any]:
         """Results by source code: `code`, `system`, `display`, or the whole Coding for any other word."""
@@ -70,13 +74,16 @@ class Table:
             return self._codings.get(code)
         return self._by_system.get((system, code)) or self._by_system.get(("", code))
 
-    def fixed(self, wanted: str) -> Any:
-        """The result for codes without a row; None without such a rule."""
-        if self._fixed is None:
-            return None
+    def without_row(self, code: str, wanted: str) -> Any:
+        """The result for a code without a row: the fixed one, or the code as provided; None without such a rule."""
+        found = self._fixed
+        if found is None:
+            if self._as_provided is None:
+                return None
+            found = _coding(self._as_provided, {"code": code})
         if wanted in ("code", "system", "display", "uri"):
-            return self._fixed.get("code" if wanted == "uri" else wanted)
-        return dict(self._fixed)
+            return found.get("code" if wanted == "uri" else wanted)
+        return dict(found)
 
 
 def _relation(target: Mapping[str, Any]) -> Any:
@@ -142,7 +149,7 @@ class ConceptTables:
         plain = name.partition("|")[0]
         found = self._by_url.get(plain) or self._by_name.get(plain) or self._by_url.get(name)
         if found is None:
-            resource = self._further(name)
+            resource = hl7_table(plain) or self._further(name)
             if resource is not None:
                 found = self._by_url[name] = Table(resource)
         return found

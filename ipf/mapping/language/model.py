@@ -195,7 +195,8 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Ignored:
     """A field that a map ignores on purpose, and why.  `number` 0: the whole segment, or an element of a resource
-    (`Encounter.status`) whose earlier value is replaced.
+    (`Encounter.status`) whose earlier value is replaced.  `part`: of the field, a component or REPETITIONS
+    (`ipf.hl7.reads`); 0 = all of it.  Of a data type (`CX`) `number` is 0.
     """
 
     segment: str
@@ -203,6 +204,7 @@ class Ignored:
     reason: str
     file: str
     place: Place
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ Several keys are separated by commas.  A key is a field (`PID-12`), a segment (`
 a place in a message (`SIU_S12.RESOURCES.RGS`) or a table (`PV1[Coverage]`) of HL7's v2-to-FHIR guide.  A path in
 parentheses limits the note to one target of the field.
 
-`not mapped` with a field or a segment, and without a path, declares that the maps ignore it on purpose; `decided` with
-an element of a resource (`Encounter.status`), that one value replaces another there on purpose.  `unread` lists both
-apart.  `initial` and `deleted` are about updates of stored resources (`rest.identity.omitted`); the path of `deleted`
-names the events, separated by blanks; `*` is any.
+`not mapped` with a field, a segment, a component (`PID-3.6`), the repetitions of a field (`PID-12[2]`) or a component
+of a data type (`CX.6`, in every field of this type), and without a path, declares that the maps ignore it on purpose;
+`decided` with an element of a resource (`Encounter.status`), that one value replaces another there on purpose.
+`unread` lists both apart.  `initial` and `deleted` are about updates of stored resources (`rest.identity.omitted`); the
+path of `deleted` names the events, separated by blanks; `*` is any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ipf.hl7.reads import REPETITIONS
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Deleted, Ignored, Place
 
@@ -32,7 +34,8 @@ _NOTE = re.compile(rf"(decided|not mapped|initial|deleted) ({_KEY_AND_PATH}(?:, 
 _ONE_KEY = re.compile(rf"({_KEY})(?: \(([^)]*)\))?")
 _BEGINNING = re.compile(r"(?:not mapped|initial|deleted) [A-Z][A-Z0-9]{2}\b")
 _ELEMENT = re.compile(r"[A-Z][a-z]\w*(?:\.[a-z]\w*)+")
-_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3}))?")
+_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})(?:-(\d{1,3})(?:\.(\d{1,3})|(\[2\]))?)?")
+_COMPONENT = re.compile(r"([A-Z][A-Z0-9]{1,2})\.(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,14 @@ def ignored(text: str, file: str = "") -> tuple[Ignored, ...]:
     """The fields, segments and elements of which a map declares that something is ignored on purpose."""
     found: list[Ignored] = []
     for note in notes(text, file) if "not mapped " in text or "decided " in text else ():
-        field = _FIELD.fullmatch(note.key) if note.verb == "not mapped" and not note.path else None
+        is_whole = note.verb == "not mapped" and not note.path
+        field = _FIELD.fullmatch(note.key) if is_whole else None
+        component = _COMPONENT.fullmatch(note.key) if is_whole else None
         if field is not None:
-            found.append(Ignored(field[1], int(field[2] or 0), note.text, file, note.place))
+            part = REPETITIONS if field[4] else int(field[3] or 0)
+            found.append(Ignored(field[1], int(field[2] or 0), note.text, file, note.place, part))
+        elif component is not None:
+            found.append(Ignored(component[1], 0, note.text, file, note.place, int(component[2])))
         elif note.is_mapped and _ELEMENT.fullmatch(note.key):
             found.append(Ignored(note.key, 0, note.text, file, note.place))
     return tuple(found)
@@ -91,7 +99,8 @@ def deleted(text: str, file: str = "") -> tuple[Deleted, ...]:
     found: list[Deleted] = []
     for note in notes(text, file) if "// deleted " in text else ():
         if note.verb == "deleted":
-            if not note.path or not _FIELD.fullmatch(note.key):
+            field = _FIELD.fullmatch(note.key)
+            if not note.path or field is None or not field[2] or field[3] or field[4]:
                 raise FmlError("a deletion is written '// deleted PV1-45 (A13): why'", file, note.place)
             found += [Deleted(event, note.key) for event in note.path.split()]
     return tuple(found)

@@ -29,11 +29,12 @@ from ipf.hl7.queries import is_event
 from ipf.mapping.bundle.substance import PERMITTED, has_substance
 from ipf.mapping.bundle.transaction import Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset, message_zone
+from ipf.mapping.compiler.conversions import message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
 from ipf.mapping.language.grammar import parse
+from ipf.mapping.language.hl7_tables import translation_of
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
@@ -44,6 +45,7 @@ from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
+from ipf.mapping.runtime.zone import Offset
 from ipf.ports import Claimed, InstalledMap, Json, Mapped, UnmappedCode, UnreadField
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.messages.sources import PolledSource
@@ -330,10 +332,14 @@ class Library:
                 self.program_for(message_type)
 
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
-        """Unmapped codes for operators: ConceptMaps by canonical, each code once."""
+        """Unmapped codes for operators: ConceptMaps by canonical, each code once.
+
+        A code that neither a table of HL7 has nor the ConceptMap that translates this table is one question.
+        """
         if not found:
             return ()
-        return tuple(dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found))
+        every = dict.fromkeys(UnmappedCode(self._canonical(one.table), one.code) for one in found)
+        return tuple([one for one in every if replace(one, concept_map=translation_of(one.concept_map)) not in every])
 
     def _canonical(self, name: str) -> str:
         table = self.tables.find(name)
@@ -345,13 +351,14 @@ class ProfiledMessage:
     """A message after the quirks of its profile.
 
     `library`: the maps of the profile; None = the profile has no map for the message type.  `origin`: for the audit.
-    `source`: of a row that was fetched.
+    `source`: of a row that was fetched.  `zone`: of the sender's times without an offset; None: not configured.
     """
 
     message: Claimed
     library: Library | None = None
     origin: Origin | None = None
     source: PolledSource | None = None
+    zone: Offset | None = None
 
 
 class VendorProfiles(Protocol):

@@ -25,7 +25,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.hl7.message import Message
 from ipf.mapping.bundle.transaction import complete
 from ipf.mapping.compiler.compile import Compiler, Program
-from ipf.mapping.compiler.conversions import Offset, message_zone
+from ipf.mapping.compiler.conversions import message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides
@@ -39,6 +39,7 @@ from ipf.mapping.runtime.references import name_entries
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
 from ipf.mapping.runtime.unread import Findings
+from ipf.mapping.runtime.zone import Offset
 from ipf.ports import Json
 from ipf.ports.queries.entries import Entry
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.library import polled
 from ipf.mapping.library.maps import Library, MappingResult, ProfiledMessage
+from ipf.mapping.runtime.zone import zone_of_sender
 from ipf.ports import Claimed, Mapped, Mapper
 
 
@@ -21,7 +22,8 @@ def transform(library: Library, message: Claimed, overrides: Overrides | None) -
         return polled.transform(library, profiled, message, overrides)
     if profiled is None:
         return library.transform(message, overrides)
-    mapped = (profiled.library or library).transform(profiled.message, overrides)
+    with zone_of_sender(profiled.zone):
+        mapped = (profiled.library or library).transform(profiled.message, overrides)
     return mapped if profiled.origin is None else replace(mapped, origin=profiled.origin)
 
 
@@ -32,7 +34,8 @@ def explain(library: Library, message: Claimed, overrides: Overrides | None) -> 
         return polled.explain(library, profiled, message, overrides, trace=True)
     if profiled is None:
         return library.explain(message, overrides, trace=True)
-    return (profiled.library or library).explain(profiled.message, overrides, trace=True)
+    with zone_of_sender(profiled.zone):
+        return (profiled.library or library).explain(profiled.message, overrides, trace=True)
 
 
 def _profiled(library: Library, message: Claimed) -> ProfiledMessage | None:
@@ -65,7 +68,9 @@ class ProfiledMapper:
         if profiled is None:
             return await self._remote.transform(message)
         if profiled.library is not None:
-            mapped = profiled.library.transform(profiled.message, await self._overrides(message))
+            overrides = await self._overrides(message)
+            with zone_of_sender(profiled.zone):
+                mapped = profiled.library.transform(profiled.message, overrides)
         else:
             mapped = await self._remote.transform(profiled.message)
         return replace(mapped, origin=profiled.origin)

@@ -1,8 +1,12 @@
-"""The fields of a message that no rule read.
+"""The fields of a message that no rule read, and the components and repetitions of those that were read.
 
-What arrives: a message after the run of a map, whose segments carry marks (`Segment.reads`, set by compiled rules), and
-what the maps ignore on purpose.  What leaves: each segment's fields that have a value and no mark.  A segment of which
-no field was read is listed as a whole, unless all of it is ignored on purpose.
+What arrives: a message after the run of a map, whose segments carry marks (`Segment.reads`, set by compiled rules),
+which components the rules of the map read (`compiler.components`), and what the maps ignore on purpose.  What leaves:
+each segment's fields that have a value and no mark (`PID-24`), of the marked fields each component with a value that
+no rule of the map reads (`OBX-3.1`), and `PID-5[2]` where no rule reads more than one of several repetitions.  A
+segment of which no field was read is listed as a whole, unless all of it is ignored on purpose.
+
+Marks of fields are those of the run.  Components are those that any rule of the map reads, whether it fired or not.
 
 Empty fields, null values (`""`) and separators without content are no values.
 """
@@ -10,12 +14,12 @@ Empty fields, null values (`""`) and separators without content are no values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ipf.hl7.message import Message, Segment
-from ipf.hl7.reads import fields_of, numbers_in
+from ipf.hl7.reads import EVERY_COMPONENT, REPETITIONS, field_bit, fields_of, numbers_in, unread_parts
 from ipf.mapping.language.model import Ignored
 from ipf.ports import Json, UnreadField
 from ipf.ports.messages.mapping import DECLARED, DROPPED, UNREAD
@@ -24,7 +28,24 @@ WHOLE = 0
 """Number for a whole segment."""
 
 Reasons = Mapping[str, Mapping[int, str]]
-"""Why fields are ignored on purpose: by segment and number."""
+"""Why fields are ignored on purpose: by segment and number; components by field (`PID-3`) or data type (`CX`) and
+number, repetitions by field and REPETITIONS.
+"""
+
+
+class ReadPart(NamedTuple):
+    """What the rules of a map read of a field: `components`, and whether a rule reads every repetition.
+
+    `types`: the data types of the field, the newest first; empty when a segment says it (OBX-5).
+    """
+
+    components: frozenset[int]
+    every: bool
+    types: tuple[str, ...] = ()
+
+
+ReadParts = Mapping[str, Mapping[int, ReadPart]]
+"""By segment and number of the field."""
 
 
 class Finding(NamedTuple):
@@ -40,19 +61,25 @@ def reasons(maps: Iterable[Ignored]) -> Reasons:
     found: dict[str, dict[int, str]] = {}
     for one in maps:
         where = f" ({one.file}:{one.place.line})" if one.file else ""
-        found.setdefault(one.segment, {}).setdefault(one.number, one.reason + where)
+        owner = f"{one.segment}-{one.number}" if one.part and one.number else one.segment
+        number = one.part or one.number
+        found.setdefault(owner, {}).setdefault(number, one.reason + where)
     return found
 
 
 class UnreadFields:
     """Finds the fields of mapped messages that no rule read.  `ignored`: why fields are ignored on purpose.
 
+    `parts`: computes which components the map reads, once.
+
     Messages of one sender leave the same fields unread again and again, so the findings of a segment are kept by its
     name and the bits of its fields: at most `_MOST_KEPT` of them.
     """
 
-    def __init__(self, ignored: Reasons) -> None:
+    def __init__(self, ignored: Reasons, parts: Callable[[], ReadParts] = dict) -> None:
         self._ignored = ignored
+        self._parts = parts
+        self._checked: dict[str, tuple[int, dict[int, ReadPart]]] | None = None
         self._kept: dict[tuple[str, int, bool], tuple[UnreadField, ...]] = {}
 
     def reason(self, path: str) -> str | None:
@@ -77,15 +104,39 @@ class UnreadFields:
 
     def _of_segment(self, segment: Segment) -> Sequence[UnreadField]:
         unread, read = fields_of(segment)
+        parts = self._parts_of(segment, read) if read else ()
         if not unread:
-            return ()
+            return parts
         key = segment.name, unread, bool(read)
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             found = self._kept[key] = tuple(self._judged(*key))
+        return (*found, *parts) if parts else found
+
+    def _parts_of(self, segment: Segment, read: int) -> Sequence[UnreadField]:
+        """The components and repetitions of read fields that no rule of the map reads."""
+        if self._checked is None:
+            self._checked = {name: _to_check(fields) for name, fields in self._parts().items()}
+        bits, known = self._checked.get(segment.name, _UNCHECKED)
+        found: list[UnreadField] = []
+        for number in numbers_in(read & bits):
+            read_part = known[number]
+            if segment.fields[number].isalnum() and 1 in read_part.components:  # the usual case
+                continue
+            parts = unread_parts(segment, number, read_part.components, every=read_part.every)
+            found += [self._part(segment, number, one, read_part.types) for one in parts]
         return found
+
+    def _part(self, segment: Segment, number: int, part: int, types: Sequence[str]) -> UnreadField:
+        field = f"{segment.name}-{number}"
+        path = f"{field}[2]" if part == REPETITIONS else f"{field}.{part}"
+        reason = self._ignored.get(segment.name, _NOTHING).get(number) or self._ignored.get(field, _NOTHING).get(part)
+        if reason is None and part != REPETITIONS:
+            for kind in types or segment.fields[2:3]:
+                reason = reason or self._ignored.get(kind, _NOTHING).get(part)
+        return UnreadField(UNREAD, path) if reason is None else UnreadField(DECLARED, path, reason)
 
     def _judged(self, segment: str, unread: int, is_read: bool) -> Iterator[UnreadField]:
         """The findings of a segment; `unread`: bits of its fields, `is_read`: whether others were read."""
@@ -103,6 +154,13 @@ class UnreadFields:
                 yield UnreadField(UNREAD, path) if reason is None else UnreadField(DECLARED, path, reason)
 
 
+def _to_check(fields: Mapping[int, ReadPart]) -> tuple[int, dict[int, ReadPart]]:
+    """The fields of which a part may be unread: their bits, and what is read of them."""
+    known = {number: one for number, one in fields.items() if EVERY_COMPONENT not in one.components or not one.every}
+    return sum(map(field_bit, known)), known
+
+
+_UNCHECKED: tuple[int, dict[int, ReadPart]] = (0, {})
 _NOTHING: Mapping[int, str] = {}
 _MOST_KEPT = 4096
 

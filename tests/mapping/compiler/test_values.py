@@ -18,7 +18,7 @@ from ipf.mapping.compiler.expressions.native_source import condition_source
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2
 from ipf.mapping.compiler.scope import Layout, Scope
 from ipf.mapping.compiler.v2 import children, first_text, is_present, presence, raw_parts, text_reader
-from ipf.mapping.language.concepts import ConceptTables, load_tables
+from ipf.mapping.language.concepts import ConceptTables, Table, load_tables
 from tests.mapping.support import message
 
 CONVERSIONS: list[tuple[str, str, Any]] = [
@@ -267,8 +267,13 @@ class ConceptTests(TestCase):
         self.assertEqual(table.results("display"), {"M": "Male"})
         self.assertEqual(table.results("Coding")["M"], {"system": "urn:t", "code": "male", "display": "Male"})
         self.assertEqual(
-            (table.fixed("code"), table.fixed("Coding")), ("unknown", {"system": "urn:t", "code": "unknown"})
+            (table.without_row("Q", "code"), table.without_row("Q", "Coding")),
+            ("unknown", {"system": "urn:t", "code": "unknown"}),
         )
+        provided = Table({"group": [{"target": "urn:t", "unmapped": {"mode": "provided"}}]})
+        self.assertEqual(provided.without_row("Q", "Coding"), {"system": "urn:t", "code": "Q"})
+        self.assertEqual([provided.without_row("Q", one) for one in ("system", "display")], ["urn:t", None])
+        self.assertIsNone(Table({}).without_row("Q", "code"))
 
     def test_files(self) -> None:
         folder = Path(self.mktemp())

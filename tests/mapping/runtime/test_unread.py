@@ -63,7 +63,7 @@ def unread(compiled: Program, *segments: str) -> list[str]:
     return [
         one.path if one.kind == "unread" else f"{one.kind} {one.path}"
         for one in found
-        if not one.path.startswith("MSH")
+        if not one.path.startswith("MSH") and "-" not in one.path.rpartition(".")[0] and "[" not in one.path
     ]
 
 
