@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from ipf.fhir.fhirpath.items.values import compare, parse_datetime
 from ipf.fhir.model.definitions import Element, definitions
+from ipf.fhir.structure.required_codes import is_media_type
 from ipf.ports import Json
 
 ABSENT = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
@@ -204,6 +205,13 @@ def _money(money: Json) -> None:
         keep_as_sent(money, "currency", money.pop("currency"))
 
 
+def _attachment(attachment: Json) -> None:
+    """The content type has the form of a media type."""
+    kind = attachment.get("contentType")
+    if kind is not None and not is_media_type(kind):
+        keep_as_sent(attachment, "contentType", attachment.pop("contentType"))
+
+
 def _appointment(appointment: Json) -> None:
     """app-2, app-3: an appointment that is not only proposed or cancelled has a start and an end."""
     missing = [name for name in ("start", "end") if name not in appointment and f"_{name}" not in appointment]
@@ -239,6 +247,7 @@ def _contact(contact: Json) -> None:
 _MENDS: dict[str, Callable[[Json], None]] = {
     "Appointment": _appointment,
     "Appointment.participant": _participant,
+    "Attachment": _attachment,
     "ContactPoint": _contact_point,
     "MedicationAdministration.dosage": _dosage,
     "Money": _money,
