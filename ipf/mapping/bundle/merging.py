@@ -11,6 +11,7 @@ from typing import Any
 
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
+from ipf.mapping.runtime.mending import rules_of
 from ipf.ports import Json
 
 Lost = tuple[Json, str, Any]
@@ -35,6 +36,7 @@ def fill(resource: Json, twin: Json, lost: list[Lost]) -> None:
             resource[key] = value
     if "contained" in twin and "contained" not in before:
         _add_contained(resource, twin["contained"], before, lost)
+    _keep_valid(resource)
 
 
 def _add_contained(resource: Json, contained: Any, before: frozenset[str], lost: list[Lost]) -> None:
@@ -51,6 +53,14 @@ def renew(resource: Json, twin: Json, lost: list[Lost]) -> None:
         if resource.get(key, value) != value:
             lost.append((resource, key, resource[key]))
         resource[key] = value
+    _keep_valid(resource)
+
+
+def _keep_valid(resource: Json) -> None:
+    """The invariants of the type hold for members of two entries together."""
+    rules = rules_of(resource["resourceType"])
+    if rules is not None and rules.mend is not None:
+        rules.mend(resource)
 
 
 def dropped_paths(lost: list[Lost]) -> tuple[str, ...]:
