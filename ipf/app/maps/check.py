@@ -66,10 +66,11 @@ def check_maps(installed: Sequence[InstalledMap], maps: Path) -> dict[str, Probl
     done = subprocess.run(command, input=dumps(rows), env=environment, capture_output=True, check=False)
     if done.returncode == _INVALID and done.stdout:
         raise decoded(done.stdout)
-    if done.returncode != 0:
+    _, mark, broken = done.stdout.rpartition(_MARK)
+    if done.returncode != 0 or not mark:
         errors = done.stderr.decode(errors="replace")[-2000:]
         raise RuntimeError(f"the process that compiles the maps ended with status {done.returncode}: {errors}")
-    return from_rows(loads(done.stdout.rpartition(_MARK)[2]))
+    return from_rows(loads(broken))
 
 
 def encoded(problem: Problem) -> bytes:
