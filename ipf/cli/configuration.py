@@ -76,9 +76,13 @@ async def maps(
     if output.data(found):
         return
     columns = ("url", "version", "file", "message_types")
-    items = [item for item in found["maps"] if item.get("message_types")]
+    broken = [item for item in found["maps"] if item.get("mistake")]
+    items = [item for item in found["maps"] if item.get("message_types") or item in broken]
     output.table(columns, [[_words(item.get(name)) for name in columns] for item in items])
-    output.say(f"{len(items)} maps of message types, {len(found['maps'])} in total")
+    for item in broken:
+        mistake = item["mistake"]
+        output.say(f"broken: {item['url']}: line {mistake['line']}, column {mistake['column']}: {mistake['message']}")
+    output.say(f"{len(items) - len(broken)} maps of message types, {len(found['maps'])} in total")
 
 
 async def unmapped(api: Api, output: Output, status: str | None, limit: int) -> None:

@@ -16,6 +16,7 @@ from tests.event_loop import LIMIT, run
 from tests.faults.scenario import scratch
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ServiceProcess
+from tests.traffic.psql import psql
 from tests.waiting import PATIENCE, until
 
 GROUP = "flows"
@@ -30,6 +31,14 @@ group ADT_A01(source src : ADT_A01, target bundle : Bundle) {
     pid.PID_8 as sex -> patient.gender = translate(sex, 'urn:test:concepts:sex', 'code');
     pid.PID_13 as phone -> patient.telecom as t, t.value = phone;
   };
+}
+"""
+PERSON = """
+/// url = "urn:test:map:person"
+uses "http://hl7.org/fhir/StructureDefinition/Patient" alias Patient as source
+uses "http://hl7.org/fhir/StructureDefinition/Person" alias Person as target
+group person(source src : Patient, target tgt : Person) {
+  src.gender as gender -> tgt.gender = gender;
 }
 """
 TABLE = {
@@ -269,6 +278,51 @@ class ReloadTests(TestCase):
         steps = [step for step in trace["steps"] if step["rule"] == "PID_8"]
         self.assertEqual(steps[0]["sources"], ["PID-8[1]"])
         self.assertEqual((await running.http("GET", "/admin/messages/999/trace"))[0], 404)
+
+
+class BrokenMapTests(TestCase):
+    timeout = LIMIT  # a service that is started twice
+
+    def test_a_stored_map_that_no_longer_compiles(self) -> None:
+        """The service starts and converts; the map is listed with its mistake, and blocks no other."""
+        run(self._broken())
+
+    async def _broken(self) -> None:
+        kind = {"Content-Type": "text/fhir-mapping"}
+        async with Running() as running:
+            status, kept = await running.http("POST", "/mapping/fhir/StructureMap", PERSON.encode(), kind)
+            self.assertEqual(status, 201, kept)
+            self.assertEqual((await self._transformed(running))[0], 200)
+            typo = "UPDATE mapping_resources SET content = replace(content, 'src.gender', 'src.gendre')"
+            psql(Path(running.service.environment["IPF_DATA_DIR"]) / "postgres", typo)
+            await asyncio.to_thread(running.service.stop)
+            running.service.start()
+            await until(lambda: asyncio.to_thread(running.service.ready))
+            await running.send(message("B1", "PB", "F", "+1"))
+            await running.until("/fhir/Patient?identifier=PB&gender=female", lambda page: page["total"] == 1)
+            place = f"StructureMap/{kept['id']} (installed over HTTP):6:"
+            status, outcome = await self._transformed(running)
+            self.assertEqual(status, 422)
+            self.assertIn(place, json.dumps(outcome))
+            _, listed = await running.http("GET", "/admin/mapping")
+            mistakes = {one["url"]: one["mistake"] for one in listed["maps"]}
+            self.assertEqual((mistakes["urn:test:map:person"]["line"], mistakes["urn:test:map:ADT_A01"]), (6, None))
+            self.assertIn("event=mapping_broken map=urn:test:map:person", running.service.log_path.read_text())
+            other = PERSON.replace("map:person", "map:other")
+            self.assertEqual((await running.http("POST", "/mapping/fhir/StructureMap", other.encode(), kind))[0], 201)
+            self.assertEqual((await self._transformed(running, "other"))[0], 200)
+            status, refused = await running.http("POST", "/admin/mapping/reload")
+            self.assertEqual(status, 200, refused)
+            spare = PERSON + "group spare(source src : Patient, target tgt : Person) { src.gendre as g; }\n"
+            status, outcome = await running.http("POST", "/mapping/fhir/StructureMap", spare.encode(), kind)
+            self.assertEqual(status, 422)
+            self.assertIn(":8:", json.dumps(outcome))
+            self.assertEqual((await running.http("POST", "/mapping/fhir/StructureMap", PERSON.encode(), kind))[0], 200)
+            self.assertEqual((await self._transformed(running))[0], 200)
+
+    async def _transformed(self, running: Running, name: str = "person") -> tuple[int, Any]:
+        path = f"/mapping/fhir/StructureMap/$transform?source=urn:test:map:{name}"
+        return await running.http("POST", path, {"resourceType": "Patient", "gender": "female"})
 
 
 class ValidationTests(TestCase):

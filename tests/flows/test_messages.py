@@ -179,12 +179,13 @@ class MessageFlowTests(EngineTestCase):
         results = [f"OBX|{n}|{kind}|C{n}^X^L||{value}|mg/dL|||||F" for n, (kind, value, _) in enumerate(sent, 1)]
         documents = [f"OBX|9|ED|P^Report^L||^AP^PDF^{name}^JVBERi0xLjQK||||||F" for name in ("BASE-64", "")]
         head = "MSH|^~\\&|VALUES|GENERAL|IPF|IPF|20260102||ORU^R01^ORU_R01|{}|P|2.5.1|||||||UNICODE UTF-8"
-        pid = "PID|1||VAL1^^^GENERAL^MR||Hansen^Ola||||||||^NET^INTERNET^a@b.example~^PRN^INET^c@d.example"
+        mails = "^NET^INTERNET^a@b.example~^PRN^INET^c@d.example~^NET^internet^e@f.example"
+        pid = f"PID|1||VAL1^^^GENERAL^MR||Hansen^Ola||||||||{mails}"
         order = "OBR|1||VAL1|T^Test^L"
         self.send("\r".join((head.format("V1"), pid, order, *results, *documents, "")).encode())
         self.assertIsNone(self.row("VALUES", "V1", "DELIVERED")["last_error"])
         (patient,) = self.found("Patient?identifier=VAL1")
-        self.assertEqual([one["system"] for one in patient["telecom"]], ["email", "email"])
+        self.assertEqual([one["system"] for one in patient["telecom"]], ["email"] * 3)
         stored = {one["code"]["coding"][0]["code"]: one for one in self.found(f"Observation?patient={patient['id']}")}
         for number, (kind, value, expected) in enumerate(sent, 1):
             found = {name: one for name, one in stored[f"C{number}"].items() if "value" in name}

@@ -72,6 +72,21 @@ class PersonTests(EngineTestCase):
             self.assertEqual([one for one in answer if one.startswith(b"MSA")], [b"MSA|AA|ALPHA", b"MSA|AA|BRAVO"])
             self.both(sender)
 
+    def test_vaccinations_of_two_children_in_a_frame(self) -> None:
+        """Each is of its child, and has the zone of its own MSH-7."""
+        sender, made = "CHILDREN", []
+        for name, zone in (("ALPHA", "+0500"), ("BRAVO", "-0300")):
+            msh = head(sender, "VXU^V04^VXU_V04", name).replace("|20260301|", f"|20260301101500{zone}|")
+            rxa = "RXA|0|1|20260301090000||20^DTaP^CVX|0.5|mL"
+            made += [msh, pid(sender + name), f"ORC|RE||{sender}{name}I", rxa]
+        (answer,) = self.send(text(*made))
+        self.assertEqual([one for one in answer if one.startswith(b"MSA")], [b"MSA|AA|ALPHA", b"MSA|AA|BRAVO"])
+        for name, time in (("ALPHA", "2026-03-01T09:00:00+05:00"), ("BRAVO", "2026-03-01T09:00:00-03:00")):
+            self.row(sender, name, "DELIVERED")
+            (given,) = self.found(f"Immunization?patient.identifier={sender}{name}")
+            self.assertEqual(given["occurrenceDateTime"], time)
+            self.assertEqual([one["value"] for one in given["identifier"]], [f"{sender}{name}I"])
+
     def test_two_messages_in_a_request(self) -> None:
         """HL7 v2 over HTTP, and the admin API."""
         status, body = self.post(self.engine.lab, self.batch("WEB2"), KIND, Authorization=f"Bearer {TOKEN}")
@@ -223,6 +238,26 @@ class PersonTests(EngineTestCase):
             found = self.found(f"Observation?subject.identifier={sender}X")
             values = {(one["valueQuantity"]["value"], one["meta"]["versionId"]) for one in found}
             self.assertEqual(values, {(4.5, "2"), (5, "1")}, number)
+
+    def test_susceptibilities_of_two_organisms(self) -> None:
+        """OBR-26 and OBR-29: each result is derived from its organism."""
+        sender, organism = "CULTURE", "OBX|{0}|CWE|600-7^Bacteria^LN|{0}|{1}||||||F".format
+        panel = ("OBR|{0}|CULP{0}|CULF{0}|50545-3^Susc^LN" + "|" * 22 + "600-7&Bacteria&LN^{1}|||^CULF1").format
+        cipro = "OBX|1|ST|18906-8^Cipro^LN||{0}||||||F".format
+        culture = [
+            "OBR|1|CULP1|CULF1|630-4^Culture^LN",
+            organism(1, "112283007^Coli^SCT"),
+            organism(2, "3092008^Staph^SCT"),
+        ]
+        panels = [panel(2, 1), cipro("S"), panel(3, 2), cipro("R")]
+        self.send(text(head(sender, "ORU^R01^ORU_R01", "C1"), pid("CULTUREA"), *culture, *panels))
+        self.row(sender, "C1", "DELIVERED")
+        found = self.found("Observation?subject:Patient.identifier=CULTUREA&code=18906-8")
+        of = {}
+        for one in found:
+            (link,) = one["derivedFrom"]
+            of[one["valueString"]] = self.ask("GET", f"/fhir/{link['reference']}")["valueCodeableConcept"]
+        self.assertEqual({value: one["coding"][0]["display"] for value, one in of.items()}, {"S": "Coli", "R": "Staph"})
 
     def test_transform_refuses_and_reads_alike(self) -> None:
         """`$transform`, with the installed map and with the candidate of a request, answers 400 and names the place."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
+from tests.corpus import samples
 from tests.mapping_maps.events import entries, resources
 from tests.mapping_maps.facts import as_text, at
 from tests.mapping_maps.test_orders import HEAD
+from tests.mapping_maps.validity import kinds
 
 VERSIONS = ("2.3", "2.4", "2.5", "2.5.1", "2.6", "2.7", "2.8.2")
 VISIT = "PV1|1|I|W^1||||||||||||||||V1\n"
@@ -258,3 +260,24 @@ class DocumentEventTests(TestCase):
                 [held] = resources(text, "DocumentReference")
                 self.assertEqual(held["status"], "entered-in-error" if number == 11 else "current")
                 self.assertEqual(held["masterIdentifier"]["value"], "DOC-1")
+
+
+class TwoOfOneNumberTests(TestCase):
+    """Allergies that two IAM identify alike, or that one repeats in its action code, stay valid together."""
+
+    def test_table(self) -> None:
+        head = "MSH|^~\\&|A|B|||2026||ADT^A60^ADT_A60|1|P|2.5\nPID|1||1^^^B^MR||X\n"
+        for segments, is_error in (
+            ("IAM|1||1^Eggs^L|||A^Add|7^L", False),
+            ("IAM|1||1^Eggs^L|||D^Delete|7^L", True),
+            ("IAM|1||1^Eggs^L|||D^Delete~X^Other|7^L", True),
+            ("IAM|1||1^Eggs^L|||X^Other~D^Delete|7^L", True),
+            ("IAM|1||||||7^L\nIAM|2||1^Eggs^L|||D^Delete|7^L", True),
+        ):
+            self.assertEqual(kinds(head + segments), set(), segments)
+            made = samples.library().transform_message(samples.parse(head + segments), checked=False)
+            found = [
+                one["resource"] for one in made["entry"] if one["resource"]["resourceType"] == "AllergyIntolerance"
+            ]
+            self.assertEqual([("verificationStatus" in one, "clinicalStatus" in one) for one in found],
+                             [(is_error, not is_error)], segments)  # fmt: skip

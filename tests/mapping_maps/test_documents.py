@@ -10,6 +10,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from tests.corpus import samples
 from tests.mapping_maps.facts import hold
+from tests.mapping_maps.validity import kinds
 
 DOCUMENT = "DocumentReference"
 TEXT = "Dear colleague,\n\nShe is well.\nÆ ø å & more."
@@ -168,3 +169,45 @@ class EncodingTests(TestCase):
             with self.subTest(sent=sent):
                 problem = self.assertRaises(Problem, form, sent)
                 self.assertEqual((problem.category, component in str(problem)), (Category.MAPPING, True))
+
+
+class MediaTypeTests(TestCase):
+    """What is no media type is kept beside the element; the message does not fail for it."""
+
+    def test_table(self) -> None:
+        for kind, value, expected in (
+            ("RP", "^^application^pdf", "application/pdf"),
+            ("RP", "^^^Application/PDF", "Application/PDF"),
+            ("RP", "^^^application/pdf;version=2", "application/pdf;version=2"),
+            ("RP", "^^application^%", None),
+            ("RP", "^^image^jpeg 2000", None),
+            ("RP", "^^^a b/c", None),
+            ("RP", "^^^/", None),
+            ("RP", "^^application^x;charset", None),
+            ("ED", "^application^%^Base64^JVBERi0xLjQK", None),
+            ("ED", "^^a/b/c^Base64^JVBERi0xLjQK", None),
+            ("ED", "^a/%^^Base64^JVBERi0xLjQK", None),
+        ):
+            for head in (
+                "MSH|^~\\&|A|B|||2026||MDM^T10^MDM_T02|1|P|2.5\nPID|1||1^^^A^MR\nTXA|1",
+                "MSH|^~\\&|A|B|||2026||ORU^R01^ORU_R01|1|P|2.5\nPID|1||1^^^A^MR\nOBR|1",
+            ):
+                text = f"{head}\nOBX|1|{kind}|1^x^L||{value}||||||F"
+                self.assertEqual(kinds(text), set(), text)
+                bundle = samples.library().transform_message(samples.parse(text), checked=False)
+                (attachment,) = attachments(bundle)
+                self.assertEqual(attachment.get("contentType"), expected, text)
+                if expected is None:
+                    (kept,) = attachment["_contentType"]["extension"]
+                    self.assertEqual(kept["url"], "urn:ipf:StructureDefinition/value-as-sent")
+                    self.assertIn("/", kept["valueString"])
+
+
+def attachments(value: Any) -> list[dict[str, Any]]:
+    """All objects with a content type or what was sent for it, at any depth."""
+    if isinstance(value, list):
+        return [found for one in value for found in attachments(one)]
+    if not isinstance(value, dict):
+        return []
+    own = [value] if value.keys() & {"contentType", "_contentType"} else []
+    return own + [found for one in value.values() for found in attachments(one)]

@@ -8,6 +8,7 @@ from ipf.errors import Problem
 from ipf.mapping.bundle.merging import TWO_OWNERS
 from tests.corpus import samples
 from tests.mapping_maps import generator
+from tests.mapping_maps.mutations import mutation
 from tests.mapping_maps.test_unread import three_sets
 from tests.mapping_maps.test_validity import wrong
 from tests.waiting import SLOW
@@ -24,6 +25,12 @@ class GeneratedTests(TestCase):
     def test_they_are_valid(self) -> None:
         """Each is converted, and valid."""
         self.assertEqual(wrong(generator.messages(samples.library().message_types, EACH)), {})
+
+    def test_changed_messages_are_valid(self) -> None:
+        """Those of the corpus, and public ones, with some fields changed; `tests.mapping_maps.mutations` tries more."""
+        found = wrong({str(number): mutation(number) for number in range(1500)})
+        refused = {one for kinds in found.values() for one in kinds if one.endswith("the check of this rule failed")}
+        self.assertEqual({one for kinds in found.values() for one in kinds} - refused, set(), found)
 
     def test_every_field_is_accounted_for(self) -> None:
         """Each field is read, declared or unread."""

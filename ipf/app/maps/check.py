@@ -1,10 +1,11 @@
 """Loads the maps of an installation, and compiles all of them in a process of its own.
 
 `python -m ipf.app.maps.check FOLDER` reads the settings from the environment and the maps that were installed over HTTP
-from standard input.  It compiles every map and exits with status 0, or writes the first error to standard output and
-exits with status 1.  The main process runs it before it accepts a changed folder of maps, and at start when it has no
-converter processes: those compile every map as they start, and report the first error in the same form.  Compiled maps
-take most of the memory of a library: with converter processes, only those keep them.
+from standard input.  It compiles every map, writes those that are broken of the installed maps to standard output and
+exits with status 0, or writes the first error of the folder there and exits with status 1.  The main process runs it
+before it accepts a changed folder of maps, and at start when it has no converter processes: those compile every map as
+they start, and report the first error in the same form.  Compiled maps take most of the memory of a library: with
+converter processes, only those keep them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.compiler.conversions import zone_offset
 from ipf.mapping.language.identity_table import read_table
+from ipf.mapping.library.installed_maps import as_rows, from_rows
 from ipf.mapping.library.maps import PACKAGE_TYPES, Library
 from ipf.ports import InstalledMap
 
 _INVALID = 1
+_MARK = b"\nbroken: "
 
 
 def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path, *, compiled: bool = True) -> Library:
@@ -52,8 +55,8 @@ def load_maps(settings: Settings, installed: Sequence[InstalledMap], maps: Path,
     )
 
 
-def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:
-    """Compile every map in a child process.  Blocks until it ends, one or two seconds.
+def check_maps(installed: Sequence[InstalledMap], maps: Path) -> dict[str, Problem]:
+    """Compile every map in a child process; returns `Library.broken`.  Blocks until it ends, one or two seconds.
 
     Problem as from `load_maps`; RuntimeError with the child's error output when the child fails otherwise.
     """
@@ -63,9 +66,11 @@ def check_maps(installed: Sequence[InstalledMap], maps: Path) -> None:
     done = subprocess.run(command, input=dumps(rows), env=environment, capture_output=True, check=False)
     if done.returncode == _INVALID and done.stdout:
         raise decoded(done.stdout)
-    if done.returncode != 0:
+    _, mark, broken = done.stdout.rpartition(_MARK)
+    if done.returncode != 0 or not mark:
         errors = done.stderr.decode(errors="replace")[-2000:]
         raise RuntimeError(f"the process that compiles the maps ended with status {done.returncode}: {errors}")
+    return from_rows(loads(broken))
 
 
 def encoded(problem: Problem) -> bytes:
@@ -88,7 +93,8 @@ def main() -> None:
         for kind, resource_id, url, resource in loads(sys.stdin.buffer.read())
     ]
     try:
-        load_maps(settings, installed, Path(sys.argv[1]))
+        broken = load_maps(settings, installed, Path(sys.argv[1])).broken
+        sys.stdout.buffer.write(_MARK + dumps(as_rows(broken)))
     except Problem as problem:
         sys.stdout.buffer.write(encoded(problem))
         sys.exit(_INVALID)

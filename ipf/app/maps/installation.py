@@ -25,8 +25,10 @@ from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
 from ipf.config.roles import ADMIN, CONVERT, MAPPING
 from ipf.config.settings import Settings
+from ipf.errors import Problem
 from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
+from ipf.mapping.library.installed_maps import newly_broken
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.snapshot import MapSnapshot
 from ipf.ports import InstalledMap
@@ -70,24 +72,38 @@ class LibraryLoader:
         self._first_checked = first_checked
         self._key: tuple[Path, bytes] | None = None
         self._library: Library | None = None
+        self._knows_all_broken = False
 
     def load(self, installed: Sequence[InstalledMap], maps: Path, fresh: bool) -> Library:
         """The library of a folder and of maps installed over HTTP, with the vendor profiles that fit.
 
-        `fresh`: read the folder of vendor profiles again.
+        `fresh`: read the folder of vendor profiles again.  Problem: a changed folder breaks an installed map.
         """
-        library = copy(self._load(installed, maps))
+        library = copy(self._load(installed, maps, fresh))
         library.vendor_profiles = self._profiles.build(library, fresh=fresh)
         return library
 
-    def _load(self, installed: Sequence[InstalledMap], maps: Path) -> Library:
-        key = (maps, _digest(installed))
-        if self._library is None or self._key != key:
-            if self._checked and (self._first_checked or self._library is not None):
-                check_maps(installed, maps)
-            self._library = load_maps(self._settings, installed, maps, compiled=self._compiled)
-            self._key = key
-        return self._library
+    def _load(self, installed: Sequence[InstalledMap], maps: Path, fresh: bool) -> Library:
+        key, before = (maps, _digest(installed)), self._library
+        if before is None or self._key != key:
+            found: dict[str, Problem] = {}
+            if self._checked and (self._first_checked or before is not None):
+                found = check_maps(installed, maps)
+            library = load_maps(self._settings, installed, maps, compiled=self._compiled)
+            library.broken = found | library.broken
+            if fresh and before is not None:
+                self._refuse_newly_broken(before, library, installed)
+            self._library, self._key = library, key
+            self._knows_all_broken = self._compiled or bool(self._checked and (self._first_checked or before))
+            return library
+        return before
+
+    def _refuse_newly_broken(self, before: Library, after: Library, installed: Sequence[InstalledMap]) -> None:
+        """Problem: a changed folder breaks a map.  Of a start without a check only installed maps are known."""
+        urls = {one.url for one in installed} if not self._knows_all_broken else after.broken.keys()
+        problem = newly_broken(before.broken, {url: one for url, one in after.broken.items() if url in urls})
+        if problem is not None:
+            raise problem
 
 
 async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Maps:

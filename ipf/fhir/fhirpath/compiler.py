@@ -105,6 +105,8 @@ class Compiler:
             return path(self.compile(start, kind), tuple(names), self.model)
         if names[0][:1].isupper() and self.model.is_known(names[0]):
             return path(self._type_name(names[0], kind), tuple(names[1:]), self.model)
+        if names[0][:1].isupper() and kind is None:
+            return path(_unknown_type(names[0], self.model), tuple(names[1:]), self.model)
         return path(Code(itself, kind, pure=True), tuple(names), self.model)
 
     def _type_name(self, name: str, kind: str | None) -> Code:
@@ -143,6 +145,19 @@ def _of_this_type(items: Items, name: str, model: Model) -> Items:
         elif type(item) is FhirNode or is_foreign(item):
             found.extend(member([item], name, model))
     return found
+
+
+def _unknown_type(name: str, model: Model) -> Code:
+    """A first name that is no type of R4: data of a logical model whose `resourceType` it is, or an element."""
+
+    def run(context: Context, this: Items) -> Items:
+        found: Items = []
+        for item in this:
+            named = type(item) is FhirNode and type(item.value) is dict and item.value.get("resourceType") == name
+            found.extend([item] if named else member([item], name, model))
+        return found
+
+    return Code(run)
 
 
 _READ: dict[str, Callable[[Code], Run]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from ipf.fhir.profiles.element_ids import with_ids
 from ipf.fhir.profiles.rows import canonical, structure
-from ipf.fhir.profiles.snapshot import SnapshotError, make_snapshot
+from ipf.fhir.profiles.snapshot import SnapshotError, make_snapshot, widenings
 from ipf.fhir.profiles.tables import STRUCTURES, Table, tables
 
 Json = dict[str, Any]
@@ -27,6 +27,7 @@ class Structures:
         self._find = find
         self._known: dict[str, Json | None] = {}
         self._snapshots: dict[str, list[Json]] = {}
+        self._shipped: set[str] = set()
         self._begun = threading.local()
 
     def get(self, url: str) -> Json | None:
@@ -49,7 +50,7 @@ class Structures:
         making.add(url)
         try:
             provided = definition.get("snapshot", {}).get("element")
-            made = provided or make_snapshot(definition, self.snapshot, self.rules)
+            made = provided or make_snapshot(definition, self.snapshot, self.rules, url in self._shipped)
             elements: list[Json] = with_ids(made)
         finally:
             making.discard(url)
@@ -73,7 +74,13 @@ class Structures:
 
     def _load(self, url: str) -> Json | None:
         found = self._find(url) if self._find is not None else None
+        if found is None:
+            self._shipped.add(url)
         return found or own_structure(url)
+
+    def widenings(self, definition: Json) -> list[tuple[int, str]]:
+        """What a profile would widen in its base: index in the differential, and words.  Errors as of `snapshot`."""
+        return widenings(definition, self.snapshot, self.rules)
 
 
 def own_structure(url: str) -> Json | None:

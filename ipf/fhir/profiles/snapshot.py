@@ -7,7 +7,7 @@ changed.
 The elements of the base are copied; each element of the differential is merged into the element with its id.  A missing
 element is created: a slice as a copy of the sliced element, a child by unfolding the type of its parent (or its only
 profile, or its content reference).  `valueQuantity` means the slice `value[x]:valueQuantity`.  An unknown base is
-replaced by the constrained type.
+replaced by the constrained type.  Of a profile, what would widen the base is left out (`narrowing`).
 
 Sources: https://hl7.org/fhir/R4/profiling.html#snapshot, https://hl7.org/fhir/R4/elementdefinition.html#id
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipf.fhir.profiles.element_ids import with_ids
+from ipf.fhir.profiles.narrowing import narrowing
 from ipf.fhir.profiles.rows import canonical, path_of
 
 Json = dict[str, Any]
@@ -34,14 +35,27 @@ class SnapshotError(Exception):
     """A differential that does not fit its base."""
 
 
-def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup) -> list[Json]:
-    """The elements of `structure`; `snapshot` and `rules` give the elements, and the constraints, of a type by url."""
+def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup, as_published: bool = False) -> list[Json]:
+    """The elements of `structure`; `snapshot` and `rules` give the elements, and the constraints, of a type by url.
+
+    `as_published`: what widens the base stays, as the snapshots have it that guides publish.
+    """
+    return _built(structure, snapshot, rules, as_published).elements
+
+
+def widenings(structure: Json, snapshot: Lookup, rules: Lookup) -> list[tuple[int, str]]:
+    """What a differential would widen in its base: index of the element, and words."""
+    return _built(structure, snapshot, rules, as_published=False).widened
+
+
+def _built(structure: Json, snapshot: Lookup, rules: Lookup, as_published: bool) -> _Builder:
     base = structure.get("baseDefinition")
     elements = (snapshot(base) or snapshot(canonical(structure["type"]))) if base else []
     builder = _Builder(structure, elements, snapshot, rules)
-    for element in with_ids(structure.get("differential", {}).get("element", ())):
-        builder.place(element)
-    return builder.elements
+    builder.narrows = not (builder.is_specialization or as_published)
+    for number, element in enumerate(with_ids(structure.get("differential", {}).get("element", ()))):
+        builder.place(element, number)
+    return builder
 
 
 class _Builder:
@@ -51,18 +65,24 @@ class _Builder:
         self.type = structure["type"]
         self.url = structure.get("url", "")
         self.is_specialization = structure.get("derivation", "specialization") != "constraint"
+        self.narrows = True
         self.snapshot = snapshot
         self.rules = rules
         old = base[0]["path"] if base else self.type
         self.elements = [_renamed(one, old, self.type, is_base=True) for one in base]
         self.ids = {one["id"] for one in self.elements}
+        self.widened: list[tuple[int, str]] = []
 
-    def place(self, declared: Json) -> None:
-        """Merge one element of the differential."""
+    def place(self, declared: Json, number: int) -> None:
+        """Merge one element of the differential; `number`: its index."""
         id = self.full_id(declared["id"])
         if id not in self.ids:
             self.create(id, declared)
-        self.merge(self.elements[self.index(id)], declared)
+        element = self.elements[self.index(id)]
+        if self.narrows:
+            declared, wrong = narrowing(element, declared)
+            self.widened += [(number, text) for text in wrong]
+        self.merge(element, declared)
 
     def full_id(self, id: str) -> str:
         """The id with shortcuts such as `valueQuantity` written out."""

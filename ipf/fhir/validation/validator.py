@@ -19,6 +19,7 @@ from ipf.fhir.profiles.library import Structures
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
+from ipf.fhir.validation.checks.definitions import check_profile
 from ipf.fhir.validation.findings import Check, Finding, Json, Policy, Run, Scope, failed
 from ipf.fhir.validation.profiles.compiler import Compiler
 from ipf.fhir.validation.profiles.slicing import is_in_slice
@@ -145,6 +146,8 @@ class Validator:
             check_bundle(value, index, location, run)
         if kind == "QuestionnaireResponse":
             self._answers(value, location, run)
+        if kind == "StructureDefinition":
+            check_profile(value, self.structures, location, run)
         for profile in dict.fromkeys([*self._declared_profiles(value, location, run), *map(canonical, profiles)]):
             if profile != canonical(kind):
                 self._profile(profile, kind, value, location, run)

@@ -13,6 +13,7 @@ from typing import Any
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
+from ipf.mapping.runtime.mending import rules_of
 from ipf.ports import Json
 
 Lost = tuple[Json, str, Any]
@@ -37,6 +38,7 @@ def fill(resource: Json, twin: Json, lost: list[Lost]) -> None:
             resource[key] = value
     if "contained" in twin and "contained" not in before:
         _add_contained(resource, twin["contained"], before, lost)
+    _keep_valid(resource)
 
 
 def _add_contained(resource: Json, contained: Any, before: frozenset[str], lost: list[Lost]) -> None:
@@ -53,6 +55,14 @@ def renew(resource: Json, twin: Json, lost: list[Lost]) -> None:
         if resource.get(key, value) != value:
             lost.append((resource, key, resource[key]))
         resource[key] = value
+    _keep_valid(resource)
+
+
+def _keep_valid(resource: Json) -> None:
+    """The invariants of the type hold for members of two entries together."""
+    rules = rules_of(resource["resourceType"])
+    if rules is not None and rules.mend is not None:
+        rules.mend(resource)
 
 
 TWO_OWNERS = "the message names two of them for one resource, and it can have one"

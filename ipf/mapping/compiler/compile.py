@@ -61,9 +61,24 @@ class Compiler:
         key = (content.url, group.name, tuple(kinds), fields)
         found = self._compiled.get(key)
         if found is None:
+            before = len(self._compiled)
             found = self._compiled[key] = CompiledGroup(group.name)
-            self._fill(found, content, group, kinds, fields or ("",) * len(kinds))
+            try:
+                self._fill(found, content, group, kinds, fields or ("",) * len(kinds))
+            except BaseException:
+                for unfinished in list(self._compiled)[before:]:  # they may call this one
+                    del self._compiled[unfinished]
+                raise
         return found
+
+    def check_groups(self, content: StructureMap) -> None:
+        """Compile the groups of a map that nothing has called yet, for arguments of their declared types."""
+        called = {name for url, name, *_ in self._compiled if url == content.url}
+        unit = self.groups.unit(content)
+        for group in content.groups:
+            if group.name not in called:
+                kinds = [unit.kind(one.type, group.place, is_source=one.mode == "source") for one in group.inputs]
+                self.compile_group(content, group, kinds)
 
     def _fill(
         self,

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from ipf.errors import Problem, StoreUnreachable
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.library import profiled
+from ipf.mapping.library.installed_maps import newly_broken
 from ipf.mapping.library.maps import Library, MappingResult
 from ipf.ports import ALL_SENDERS, Claimed, InstalledMap, Json, Mapped, Mapper, MappingStore, Override
 from ipf.ports.threads import without_garbage_collection
@@ -155,7 +156,7 @@ class Installation:
         now = await self._store.installed()
         known = next((one for one in now if (one.resource_type, one.url) == (resource_type, url)), None)
         made = InstalledMap(resource_type, known.id if known else resource_id, url, 0, _NEVER, resource)
-        await self._try_build([one for one in now if one is not known] + [made])
+        await self._try_build([one for one in now if one is not known] + [made], now, url)
         kept = await self._store.install(resource_type, url, resource_id, resource)
         await self.refresh(fresh=False)
         return kept
@@ -163,19 +164,26 @@ class Installation:
     async def remove(self, resource_type: str, resource_id: str) -> None:
         """Remove it.  Problem NOT_FOUND, or the maps do not compile without it, and nothing has changed."""
         now = await self._store.installed()
-        await self._try_build([one for one in now if (one.resource_type, one.id) != (resource_type, resource_id)])
+        await self._try_build([one for one in now if (one.resource_type, one.id) != (resource_type, resource_id)], now)
         await self._store.remove(resource_type, resource_id)
         await self.refresh(fresh=False)
 
-    async def _try_build(self, installed: Sequence[InstalledMap]) -> None:
-        """Compile all maps, also those without a message type, and discard the result."""
+    async def _try_build(
+        self, installed: Sequence[InstalledMap], now: Sequence[InstalledMap], candidate: str = ""
+    ) -> None:
+        """Compile all maps, also those without a message type, and discard the result.
+
+        Problem: the candidate is broken, or a map that is not broken `now`.
+        """
 
         def build() -> None:
             with without_garbage_collection():
-                library = self._build(installed, False)
-                for one in installed:
-                    if one.resource_type == "StructureMap":
-                        library.check(one.url)
+                broken = self._build(installed, False).broken
+                problem = broken.get(candidate) or newly_broken(self.library.broken, broken)
+                if problem is not None and candidate not in broken:  # other processes may have found more
+                    problem = newly_broken(self._build(now, False).broken, broken)
+                if problem is not None:
+                    raise problem.with_traceback(None)
 
         await self._locked(lambda: self._run_in_thread(build))
 
@@ -206,6 +214,9 @@ class Installation:
             return library
 
         self._library = await self._run_in_thread(build)
+        for url, problem in self._library.broken.items():
+            if before is None or str(before.broken.get(url)) != str(problem):
+                log.error("event=mapping_broken map={url} cannot be used: {reason}", url=url, reason=str(problem))
         self._installed = installed
         if before is not None:
             for replaced in self._subscribers:

@@ -47,6 +47,10 @@ class Maps(Mapping[str, StructureMap]):
         """Add a map; it replaces one with the same canonical."""
         self._made[url] = content
 
+    def discard(self, url: str) -> None:
+        """Remove a map, if it is there."""
+        self._made.pop(url, None)
+
     def with_more(self, maps: Iterable[StructureMap]) -> Maps:
         """These maps and others, which replace those with the same canonical."""
         made = Maps()

@@ -2,7 +2,8 @@
 
 What arrives: a folder (`messages/*.fml`, `segments/*.fml`, `datatypes/*.fml`, `codesystems/*.json`), FHIR packages,
 resources installed over HTTP, and messages.  What leaves: transaction Bundles.  A mistake in a map makes `Library.load`
-fail with file, line and column.  A library is immutable; a reload makes a new one.
+fail with file, line and column; in one that was installed over HTTP, the use of this map (`installed_maps`).  A library
+is immutable; a reload makes a new one.
 
 The map of a message type is `messages/<type>.fml`, or one with `/// types = "ADT_A01 ADT_A04"`.  The generic map
 (`/// types = "*"`) takes events that have no map, when the installation says so.  A map replaces another with the same
@@ -33,12 +34,12 @@ from ipf.mapping.compiler.conversions import message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
-from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.hl7_tables import translation_of
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.structuremap import from_json
-from ipf.mapping.library.definitions import installed_definitions, installed_place, packaged_definitions
+from ipf.mapping.library.definitions import installed_definitions, packaged_definitions
+from ipf.mapping.library.installed_maps import add_installed, check_folder, check_installed
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.library.message_rules import message_rules
 from ipf.mapping.library.terminology import local_host
@@ -50,8 +51,6 @@ from ipf.ports import Claimed, InstalledMap, Json, Mapped, UnmappedCode, UnreadF
 from ipf.ports.messages.mapping import Origin
 from ipf.ports.messages.sources import PolledSource
 
-SOURCE_TEXT = "urn:ipf:StructureDefinition/fml-source"
-"""Extension of a StructureMap that was installed as text: the text."""
 ANY_TYPE = "*"
 """In the header of a map, for types: every event that has no map of its own."""
 GENERIC_STRUCTURE = "GENERIC"
@@ -115,6 +114,8 @@ class Library:
         self.packages = Packages()
         self.definitions: Mapping[str, Json] = {}
         self.vendor_profiles: VendorProfiles | None = None
+        self.broken: dict[str, Problem] = {}
+        """Maps with a mistake that were installed over HTTP, and maps that they break, by canonical."""
         if compiled:
             for message_type in types:
                 self.program_for(message_type)
@@ -140,10 +141,10 @@ class Library:
         """
         packages = packages or Packages()
         maps = Maps(_of_packages(packages))
+        packaged = frozenset(maps)
         types = read_folder(folder, maps, parsed=compiled)
-        for content in _installed_maps(installed):
-            maps.add(content.url, content)
-            types |= dict.fromkeys(types_of(content), content.url)
+        own = [url for url in maps if url not in packaged]
+        unreadable = add_installed(installed, maps, types)
         definitions = installed_definitions(installed)
         models = Models([*definitions.values(), *packaged_definitions(maps, packages, definitions)])
         tables = _tables(folder, packages, installed)
@@ -153,11 +154,20 @@ class Library:
         of_any = types.pop(ANY_TYPE, None)
         for name in [name for name, url in types.items() if url == of_any]:
             del types[name]  # its file is named after no message type
-        library = cls(maps, types, environment, compiled=compiled, generic=of_any if generic else None)
-        if compiled and of_any is not None:
-            library.program(of_any)  # a mistake in it is found also when it is not in use
-        library.packages, library.definitions = packages, definitions
+        library = cls(maps, types, environment, compiled=False, generic=of_any if generic else None)
+        library.packages, library.definitions, library.broken = packages, definitions, unreadable
+        check_installed(library, installed)
+        if compiled:
+            check_folder(library, own, installed, lambda: cls.load(
+                folder, offset=offset, packages=packages, compiled=False, generic=generic, identity=identity
+            ))  # fmt: skip
+            library._compile_types()
         return library
+
+    def _compile_types(self) -> None:
+        for message_type, url in self._types.items():
+            if url not in self.broken:
+                self.program_for(message_type)
 
     @property
     def message_types(self) -> tuple[str, ...]:
@@ -278,6 +288,7 @@ class Library:
         types = self._types | dict.fromkeys(types_of(content), content.url)
         made = Library(self.maps.with_more([content]), types, self.environment, compiled=False, generic=self._generic)
         made.packages, made.definitions = self.packages, self.definitions
+        made.broken = {url: one for url, one in self.broken.items() if url != content.url}
         return made
 
     def with_profile(
@@ -300,8 +311,10 @@ class Library:
         return program
 
     def program(self, canonical: str) -> Program:
-        """The map of a canonical (`|version` is ignored), compiled on demand.  Problem UNMAPPED."""
+        """The map of a canonical (`|version` is ignored), compiled on demand.  Problem UNMAPPED, MAPPING."""
         url = canonical.partition("|")[0]
+        if url in self.broken:
+            raise self.broken[url].with_traceback(None)
         with self._compiling:
             found = self._programs.get(url)
             if found is None:
@@ -312,10 +325,17 @@ class Library:
         return found
 
     def check(self, canonical: str) -> None:
-        """Compile a map that can run by itself; groups for other maps are compiled with these maps."""
-        content = self.maps[canonical.partition("|")[0]]
-        if [one.mode for one in content.groups[0].inputs] == ["source", "target"]:
+        """Compile a map if it can run by itself, and those of its groups that nothing has called.
+
+        Problem UNMAPPED: there is no such map; MAPPING: a mistake in it.
+        """
+        content = self.maps.get(canonical.partition("|")[0])
+        if content is None:
+            raise Problem(Category.UNMAPPED, f"no StructureMap {canonical[:200]} is installed")
+        if content.groups and [one.mode for one in content.groups[0].inputs] == ["source", "target"]:
             self.program(content.url)
+        with self._compiling:
+            self._compiler.check_groups(content)
 
     def is_compiled(self, canonical: str) -> bool:
         """Whether `program` returns without compiling."""
@@ -328,7 +348,7 @@ class Library:
     def compile_as(self, other: Library) -> None:
         """Compile the maps that `other` has compiled, before this library replaces it."""
         for message_type in tuple(other._by_type):
-            if self.has_map(message_type):
+            if self.has_map(message_type) and self.map_url(message_type) not in self.broken:
                 self.program_for(message_type)
 
     def unmapped_codes(self, found: Iterable[Unmapped]) -> tuple[UnmappedCode, ...]:
@@ -381,25 +401,6 @@ def _of_packages(packages: Packages) -> Iterator[StructureMap]:
         yield from_json(entry.resource(), entry.place)
 
 
-def _installed_maps(installed: Iterable[InstalledMap]) -> Iterator[StructureMap]:
-    for one in installed:
-        if one.resource_type == "StructureMap":
-            yield installed_map(one.resource, installed_place(one))
-
-
-def installed_map(resource: Mapping[str, Any], place: str) -> StructureMap:
-    """A StructureMap resource as a map; from its source text, if it has one, so that lines are known."""
-    text = source_text(resource)
-    return from_json(resource, place) if text is None else parse(text, place)
-
-
-def source_text(resource: Mapping[str, Any]) -> str | None:
-    """The text that a StructureMap was installed as; None when it was no text."""
-    texts = (one.get("valueString") for one in resource.get("extension", ()) if one.get("url") == SOURCE_TEXT)
-    text = next(texts, None)
-    return text if isinstance(text, str) else None
-
-
 def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap]) -> ConceptTables:
     """Tables of packages are parsed on demand."""
 
@@ -417,12 +418,9 @@ def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap])
 
 __all__ = [
     "PACKAGE_TYPES",
-    "SOURCE_TEXT",
     "Library",
     "MappingResult",
     "ProfiledMessage",
     "VendorProfiles",
-    "installed_map",
     "message_key",
-    "source_text",
 ]

@@ -6,12 +6,15 @@ stored bytes again and discards the result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ipf.errors import Category, Problem
 from ipf.fhir.validation.findings import ERROR
 from ipf.mapping.bundle.field_sources import updates_of
 from ipf.mapping.language.structuremap import digest
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult
+from ipf.mapping.library.mistakes import mistake_of
 from ipf.mapping.library.origins import Checks, explained
 from ipf.ports import Claimed, Inbox, Json, MappingAdmin, MessageRow
 
@@ -102,12 +105,32 @@ def _maps(library: Library) -> Json:
             "file": content.file,
             "digest": digest(content),
             "message_types": [name for name, url in types.items() if url == content.url],
+            "mistake": _mistake(library, content.url),
         }
         for content in library.maps.values()
     ]
+    maps += [_unreadable(library, url, types) for url in library.broken if url not in library.maps]
     return {
         "message_types": [{"message_type": name, "map_url": url} for name, url in types.items()],
         "maps": sorted(maps, key=lambda one: str(one["url"])),
+    }
+
+
+def _mistake(library: Library, url: str) -> Json | None:
+    problem = library.broken.get(url)
+    return None if problem is None else mistake_of(problem).as_json()
+
+
+def _unreadable(library: Library, url: str, types: Mapping[str, str]) -> Json:
+    """An installed map of which only the canonical is known."""
+    empty = dict.fromkeys(("name", "title", "version", "status", "digest"))
+    mistake = _mistake(library, url) or {}
+    return {
+        "url": url,
+        **empty,
+        "file": mistake["file"],
+        "message_types": [name for name, of in types.items() if of == url],
+        "mistake": mistake,
     }
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,8 +22,11 @@ from ipf.mapping.language.grammar import parse, parse_header
 from ipf.mapping.language.model import StructureMap
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import to_json
+from ipf.mapping.library.definitions import installed_place
 from ipf.mapping.library.installation import Installation, RunInThread
-from ipf.mapping.library.maps import SOURCE_TEXT, Library, MappingResult, source_text
+from ipf.mapping.library.installed_maps import SOURCE_TEXT, source_text
+from ipf.mapping.library.maps import Library, MappingResult
+from ipf.mapping.library.mistakes import mistake_of
 from ipf.mapping.library.origins import Checks
 from ipf.mapping.library.service import as_claimed, findings, result_json
 from ipf.ports import Claimed, Clock, Inbox, InstalledMap, Json
@@ -35,21 +37,6 @@ CANDIDATE = "candidate.fml"
 MOST_COMPARED = 200
 _MAP = "StructureMap"
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9.-]+")
-_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+):(?P<column>\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """Why a text is no map, or a message cannot be mapped.  `line`, `column`: in the text, from 1; None elsewhere."""
-
-    text: str
-    file: str = ""
-    line: int | None = None
-    column: int | None = None
-
-    def as_json(self) -> Json:
-        """As the admin API shows it."""
-        return {"message": self.text, "file": self.file or None, "line": self.line, "column": self.column}
 
 
 class Workbench:
@@ -78,10 +65,12 @@ class Workbench:
         `is_original`: it is the text as written.  `is_removable`: it was installed over HTTP.  Problem NOT_FOUND.
         """
         library = self._installation.library
+        installed = self._installed(canonical)
+        if installed is not None and canonical not in library.maps:
+            return _unreadable(installed)
         if canonical not in library.maps:
             raise Problem(Category.NOT_FOUND, f"no StructureMap {canonical[:200]} is installed")
         content = await self._run_in_thread(lambda: library.maps[canonical])
-        installed = self._installed(canonical)
         if installed is not None:
             text = source_text(installed.resource)
         else:
@@ -178,12 +167,11 @@ class Workbench:
         return {"mistake": None, "same": same, "differing": differing}
 
 
-def mistake_of(problem: Problem) -> Mistake:
-    """A Problem of a map, with its place where it names one (`FILE:LINE:COLUMN`)."""
-    found = _PLACE.fullmatch(problem.place or "")
-    if found is None:
-        return Mistake(str(problem))
-    return Mistake(problem.text, found["file"], int(found["line"]), int(found["column"]))
+def _unreadable(installed: InstalledMap) -> Json:
+    """An installed map that cannot be read any more, so that it can be mended."""
+    text = source_text(installed.resource)
+    flags = {"is_original": text is not None, "is_removable": True}
+    return {"url": installed.url, "file": installed_place(installed), "text": text or "", **flags}
 
 
 def _text_of_file(folder: Path | None, content: StructureMap) -> str | None:

@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from ipf.fhir.fhirpath.items.values import compare, parse_datetime
 from ipf.fhir.model.definitions import Element, definitions
+from ipf.fhir.structure.required_codes import is_media_type
 from ipf.ports import Json
 
 ABSENT = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
@@ -204,6 +205,36 @@ def _money(money: Json) -> None:
         keep_as_sent(money, "currency", money.pop("currency"))
 
 
+def _attachment(attachment: Json) -> None:
+    """The content type has the form of a media type.  att-1: data have a content type."""
+    kind = attachment.get("contentType")
+    if kind is not None and not is_media_type(kind):
+        keep_as_sent(attachment, "contentType", attachment.pop("contentType"))
+    if "data" in attachment and "contentType" not in attachment:
+        attachment.setdefault("_contentType", absent())
+
+
+def _education(education: Json) -> None:
+    """imm-1: what a patient was given to read has a type or a reference."""
+    if not education.keys() & {"documentType", "_documentType", "reference", "_reference"}:
+        education["_documentType"] = absent()
+
+
+def _without_status_of_errors(resource: Json) -> None:
+    """ait-2, con-5: what was entered in error has no clinical status."""
+    codings = resource.get("verificationStatus", {}).get("coding", ())
+    if any(one.get("code") == "entered-in-error" for one in codings):
+        resource.pop("clinicalStatus", None)
+
+
+def _allergy(allergy: Json) -> None:
+    """ait-1: an allergy has a clinical status unless it was entered in error.  ait-2."""
+    _without_status_of_errors(allergy)
+    codings = allergy.get("verificationStatus", {}).get("coding", ())
+    if not any(one.get("code") == "entered-in-error" for one in codings):
+        allergy.setdefault("clinicalStatus", absent())
+
+
 def _appointment(appointment: Json) -> None:
     """app-2, app-3: an appointment that is not only proposed or cancelled has a start and an end."""
     missing = [name for name in ("start", "end") if name not in appointment and f"_{name}" not in appointment]
@@ -237,9 +268,13 @@ def _contact(contact: Json) -> None:
 
 
 _MENDS: dict[str, Callable[[Json], None]] = {
+    "AllergyIntolerance": _allergy,
     "Appointment": _appointment,
     "Appointment.participant": _participant,
+    "Attachment": _attachment,
+    "Condition": _without_status_of_errors,
     "ContactPoint": _contact_point,
+    "Immunization.education": _education,
     "MedicationAdministration.dosage": _dosage,
     "Money": _money,
     "Organization": _organization,

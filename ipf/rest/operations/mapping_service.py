@@ -28,7 +28,8 @@ from ipf.mapping.language.grammar import parse
 from ipf.mapping.language.printer import print_map
 from ipf.mapping.language.structuremap import from_json, to_json
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Installation, RunInThread
-from ipf.mapping.library.maps import SOURCE_TEXT, Library
+from ipf.mapping.library.installed_maps import SOURCE_TEXT
+from ipf.mapping.library.maps import Library
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier, Request, Version
 from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import Observe, resource_body
@@ -213,9 +214,10 @@ class InstalledResources:
         self.library = library
         self._installed = {(one.resource_type, one.url): one for one in installation.installed}
         self._urls: dict[str, dict[str, str]] = {kind: {} for kind in TYPES}
+        structure_maps = [*library.maps, *(url for kind, url in self._installed if kind == "StructureMap")]
         tables = [*library.tables.resources, *(one.url for one in library.packages.newest("ConceptMap"))]
         models = [*library.definitions, *(one.url for one in library.packages.newest("StructureDefinition"))]
-        for kind, urls in (("StructureMap", library.maps), ("ConceptMap", tables), ("StructureDefinition", models)):
+        for kind, urls in (("StructureMap", structure_maps), ("ConceptMap", tables), ("StructureDefinition", models)):
             for url in dict.fromkeys(urls):
                 self._urls[kind][self.id_of(kind, url)] = url
 

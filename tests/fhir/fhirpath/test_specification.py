@@ -193,6 +193,22 @@ class SpecificationTest(unittest.TestCase):
             unit = other.removeprefix("1 ")
             self.table({f"({one} + {other}).unit = {unit}": [True], f"({other} - {one}).unit = {unit}": [True]})
 
+    def test_scales(self) -> None:
+        """A special unit of UCUM has no sums and multiples; its values have an order and, in one unit, a mean."""
+        self.table({f"{one} {operator} {other}": [] for one in ("2 'Cel'", "2 '[degF]'", "2 '[pH]'", "2 'B'", "2 'dB'")
+                    for operator in "+-*/" for other in (one, "1 'm'", "2")
+                    if other != "2" or operator in "*/"})  # fmt: skip
+        self.table(
+            {
+                "38 'Cel' > 99 '[degF]'": [True],
+                "-2 'Cel' < 0 'Cel'": [True],
+                "(36 'Cel' | 38 'Cel').avg()": ["37 'Cel'"],
+                "(36 'Cel' | 38 'Cel').sum()": [],
+                "(36 'Cel' | 100 '[degF]').avg()": [],
+                "(1 'm' | 50 'cm').avg()": ["75 'cm'"],
+            }
+        )
+
     def test_durations_of_data(self) -> None:
         """A UCUM code of data is a calendar duration; a text that is no UCUM unit is not."""
         self.table(
@@ -206,6 +222,46 @@ class SpecificationTest(unittest.TestCase):
                 "component[2].value = 1 year": [],
             }
         )
+
+    def test_quantities_of_data(self) -> None:
+        """A number with a unit of UCUM, or without a system, is a quantity; others are structures."""
+        for more, wanted in (
+            ({"system": UCUM, "code": "min"}, [True]),
+            ({"unit": "min"}, [True]),
+            ({"system": "http://other.test", "code": "min"}, [False]),
+            ({"system": "http://other.test", "unit": "min"}, [False]),
+            ({"system": UCUM, "code": "min", "comparator": "<"}, [False]),
+        ):
+            data = {"resourceType": "Observation", "valueQuantity": {"value": 4, **more}}
+            self.assertEqual(wanted, compile("value = 4 'min'").evaluate(data), more)
+            self.assertEqual(wanted, compile("value.toQuantity().exists()").evaluate(data), more)
+
+    def test_data_of_no_known_type(self) -> None:
+        """The `resourceType` of a logical model begins a path; its values have the types of JSON."""
+        data = {"resourceType": "LabSheet", "rows": [{"n": 1}, {"n": loads("2.5")}, {"n": "x"}, {"n": True}]}
+        for text, wanted in (
+            ("LabSheet.rows.n.count()", [4]),
+            ("LabSheet.rows.n", [1, loads("2.5"), "x", True]),
+            ("LabSheet.rows.n.ofType(Integer)", [1]),
+            ("rows.n.ofType(System.Decimal)", [loads("2.5")]),
+            ("rows.n.ofType(String)", ["x"]),
+            ("rows.n.ofType(string)", ["x"]),
+            ("rows.n.ofType(Boolean)", [True]),
+            ("rows.n.first() is Integer and rows.n.first() is integer", [True]),
+            ("rows.n.first() is FHIR.integer", [True]),
+            ("rows.n.first() is System.String", [False]),
+            ("OtherSheet.rows", []),
+        ):
+            self.assertEqual(wanted, compile(text).evaluate(data), text)
+        self.assertEqual([5], compile("Sheet.n").evaluate({"Sheet": {"n": 5}}))
+        self.assertEqual(
+            [False], compile("Patient.gender is System.String").evaluate({"resourceType": "Patient", "gender": "male"})
+        )
+
+    def test_sums_with_an_element_without_value(self) -> None:
+        data = {"resourceType": "Rows", "n": [1, None, 2], "_n": [None, {"id": "absent"}, None]}
+        for name in ("sum", "avg", "min", "max"):
+            self.assertEqual([], compile(f"Rows.n.{name}()").evaluate(data), name)
 
     def test_date_arithmetic(self) -> None:
         self.table(

@@ -226,6 +226,34 @@ class Slicing(TestCase):
             [(bundle(bmi), []), (bundle({**bmi, "valueQuantity": {"value": 21}}), [("required", "Bundle")])],
         )
 
+    def test_slices_of_slices(self) -> None:
+        """Each with its cardinality and its rules, among the values of the slice that they divide."""
+        name = "Patient.identifier"
+        definition = profile(
+            "Patient",
+            sliced(name, "value", "value"),
+            sliced(f"{name}:a", "value", "use", rules="closed"),
+            {"id": f"{name}:a.value", "patternString": "1"},
+            {"id": f"{name}:a/x", "min": 1, "max": "1"},
+            {"id": f"{name}:a/x.use", "min": 1, "fixedCode": "usual"},
+            {"id": f"{name}:a/y"},
+            {"id": f"{name}:a/y.use", "min": 1, "fixedCode": "old"},
+            {"id": f"{name}:a/y.period", "min": 1},
+        )
+        x, y, other = {"value": "1", "use": "usual"}, {"value": "1", "use": "old"}, {"value": "2"}
+        ended = {**y, "period": {"end": "2020"}}
+        rows: list[tuple[list[Json], list[tuple[str, str]]]] = [
+            ([x], []),
+            ([x, other], []),
+            ([x, x], [("structure", "Patient")]),
+            ([x, y], [("required", "Patient.identifier[1]")]),
+            ([x, ended], []),
+            ([ended], [("required", "Patient")]),
+            ([x, {"value": "1"}], [("structure", "Patient.identifier[1]")]),
+            ([x, {**other, "use": "usual"}], []),
+        ]
+        self.check(definition, [({"resourceType": "Patient", "identifier": numbers}, found) for numbers, found in rows])
+
     def test_extensions_by_url(self) -> None:
         url = CORE + "patient-birthPlace"
         definition = profile(

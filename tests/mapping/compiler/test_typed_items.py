@@ -7,6 +7,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.structure.check import structure_issues
 from ipf.mapping.runtime.run import Unmapped
 from ipf.ports import Json
 from tests.mapping.support import HEAD, program, run
@@ -204,6 +205,97 @@ class CopyTests(TestCase):
         self.assertEqual(made, {"a": wanted})
 
 
+OBSERVED = {
+    "resourceType": "Patient",
+    "active": True,
+    "contained": [
+        {
+            "resourceType": "Observation",
+            "status": "final",
+            "code": {"text": "a"},
+            "valueQuantity": {"value": 1, "unit": "kg"},
+            "effectiveDateTime": "2020",
+        }
+    ],
+    "name": [{"family": "F"}],
+}
+KILOGRAM = {"value": 1, "unit": "kg"}
+# targets in a copy of the Observation of OBSERVED; what its elements are then (None: absent)
+CHOSEN: list[tuple[str, Json]] = [
+    ("c.value = 'x'", {"valueString": "x", "valueQuantity": None}),
+    ("c.value = true", {"valueBoolean": True, "valueQuantity": None}),
+    ("c.value = 5", {"valueInteger": 5, "valueQuantity": None}),
+    ("c.value = 'x', c.value = true", {"valueBoolean": True, "valueString": None, "valueQuantity": None}),
+    ("c.value = cc('urn:a', 'b')", {"valueCodeableConcept": {"coding": [{"system": "urn:a", "code": "b"}]}}),
+    ("c.value = create('Period') as p, p.start = '2020'", {"valuePeriod": {"start": "2020"}, "valueQuantity": None}),
+    ("c.value = create('Quantity') as q, q.unit = 'g'", {"valueQuantity": {"value": 1, "unit": "g"}}),
+    ("c.value as q, q.unit = 'g'", {"valueQuantity": {"value": 1, "unit": "g"}}),
+    ("c.effective = '2021-01-01'", {"effectiveDateTime": "2021-01-01", "valueQuantity": KILOGRAM}),
+    (
+        "c.effective = create('Period') as p, p.end = '2021'",
+        {"effectivePeriod": {"end": "2021"}, "effectiveDateTime": None},
+    ),
+    ("c.value = (%src.active)", {"valueBoolean": True, "valueQuantity": None}),
+    ("c.value = (2.5)", {"valueQuantity": KILOGRAM, "valueDecimal": None}),  # an Observation has no decimal: omitted
+    ("c.value = (%src.name.first())", {"valueQuantity": KILOGRAM}),
+    (
+        "c.component as k, k.value = 'x', k.code as d, d.text = 'y'",
+        {"component": [{"valueString": "x", "code": {"text": "y"}}]},
+    ),
+    ("c.note as n, n.text = 'a', n.author = 'b'", {"note": [{"text": "a", "authorString": "b"}]}),
+    ("c.code as d, d.coding as g, g.code = 'y'", {"code": {"text": "a", "coding": [{"code": "y"}]}}),
+    (
+        "c.identifier as i, i.value = 'a', c.identifier as j, j.value = 'b'",
+        {"identifier": [{"value": "a"}, {"value": "b"}]},
+    ),
+]
+
+
+class ChoiceInCopyTests(TestCase):
+    """A choice that is set by its plain name in a copy of a resource whose type the map does not know."""
+
+    def copied(self, targets: str, *, typed: bool, source: Json = OBSERVED) -> Json:
+        rule = f"src.contained as s -> tgt.contained = s as c, {targets};"
+        made, _ = mapped(rule, source, target="Patient", typed=typed)
+        contained = [{**one, "id": "a"} for one in made["contained"]]
+        self.assertEqual(structure_issues({**made, "contained": contained}), (), targets)
+        found: Json = made["contained"][0]
+        return found
+
+    def test_table(self) -> None:
+        for targets, expected in CHOSEN:
+            for typed in (True, False):
+                found = self.copied(targets, typed=typed)
+                self.assertEqual({name: found.get(name) for name in expected}, expected, (targets, typed))
+                self.assertNotIn("value", found)
+
+    def test_references(self) -> None:
+        """A Reference has its form, in a list too; list mode single goes on with the first one."""
+        for targets, name in (("c.subject = reference(c)", "subject"), ("c.performer = reference(c)", "performer")):
+            found = self.copied(targets, typed=False)[name]
+            one = found[0] if isinstance(found, list) else found
+            self.assertEqual((isinstance(found, list), list(one)), (name == "performer", ["reference"]), targets)
+
+    def test_every_choice_of_every_type(self) -> None:
+        """With a structure of each of its types: that one is in the copy, under its JSON name."""
+        tables, tried = definitions(), 0
+        for resource_type in sorted(tables.resource_types):
+            for element in tables.members(resource_type).values():
+                for kind in element.types if element.choice else ():
+                    if kind in tables.primitive_types or kind in ("Reference", "SampledData"):
+                        continue
+                    source = {"resourceType": "Patient", "contained": [{"resourceType": resource_type}]}
+                    rule = (
+                        f"src.contained as s -> tgt.contained = s as c, c.{element.name} = create('{kind}') as x,"
+                        " x.extension as e, e.url = 'urn:a', e.value = 'b';"
+                    )
+                    made, _ = mapped(rule, source, target="Patient", typed=False)
+                    names = [name for name in made["contained"][0] if name.startswith(element.name)]
+                    self.assertEqual(names, [element.json_name(kind)], (resource_type, element.name, kind))
+                    tried += 1
+        self.assertGreater(tried, 70)
+
+
 REFERENCES = """src -> tgt.entry as e, e.resource = create('Practitioner') as p{more} then {{
   src -> tgt.entry as f, f.resource = create('CarePlan') as d, d.status = 'draft', d.intent = 'plan', {rules}; }};"""
 
@@ -225,6 +317,22 @@ class ReferenceInListTests(TestCase):
             self.assertEqual((type(found), len(found)), (list, count), rules)
             plan = self.care_plan(rules, more="")  # the Practitioner is empty, so it is removed
             self.assertEqual(plan.get("instantiatesUri"), ["urn:a"] if count > 1 else None, rules)
+
+    def test_first_item(self) -> None:
+        """`single` (R5) and `collate` (R4) go on with the first item, which then refers to another resource."""
+        first, second = "d.contributor = reference(p)", "d.contributor = reference(d)"
+        for mode in ("single", "collate"):
+            for rules, more, expected in (
+                (f"{first}, {second} {mode}", ", p.active = true", {}),
+                (f"{second} {mode}, d.contributor as k {mode}, k.display = 'x'", ", p.active = true", {"display": "x"}),
+                (f"{first}, {second} {mode}", "", {}),  # the Practitioner is empty, and no longer referred to
+            ):
+                made, state = mapped(REFERENCES.format(rules=rules, more=more), PATIENT, target="Bundle")
+                plan = made["entry"][-1]["resource"]
+                self.assertEqual(plan["contributor"], [{"reference": state.urns[id(plan)], **expected}], rules)
+            rules = f"d.instantiatesUri = 'urn:a', d.instantiatesUri = 'urn:b', d.instantiatesUri = reference(p) {mode}"
+            texts = self.care_plan(rules)["instantiatesUri"]
+            self.assertEqual((len(texts), texts[0].startswith("urn:uuid:"), texts[1]), (2, True, "urn:b"), mode)
 
     def test_list_modes(self) -> None:
         plan = self.care_plan("d.contributor = reference(p), d.contributor = reference(d) first")

@@ -190,6 +190,37 @@ class InvariantTests(TestCase):
         found = made("ServiceRequest", rules, "PID|||||2")["quantityRatio"]
         self.assertEqual(found, {"numerator": {"value": 2}, "denominator": UNKNOWN})
 
+    def test_what_was_entered_in_error_has_no_clinical_status(self) -> None:
+        """ait-1, ait-2, con-5; an allergy without any status has one that is unknown."""
+        status = "tgt.clinicalStatus = cc('urn:c', 'active')"
+        for kind, rules, expected in (
+            ("AllergyIntolerance", status, {"coding": [{"system": "urn:c", "code": "active"}]}),
+            ("AllergyIntolerance", f"{status}, tgt.verificationStatus = cc('urn:v', 'entered-in-error')", None),
+            ("AllergyIntolerance", f"{status}, tgt.verificationStatus = cc('urn:v', 'confirmed')",
+             {"coding": [{"system": "urn:c", "code": "active"}]}),
+            ("AllergyIntolerance", "tgt.criticality = 'low'", UNKNOWN),
+            ("AllergyIntolerance", "tgt.verificationStatus = cc('urn:v', 'entered-in-error')", None),
+            ("Condition", f"{status}, tgt.verificationStatus = cc('urn:v', 'entered-in-error')", None),
+            ("Condition", "tgt.verificationStatus = cc('urn:v', 'confirmed')", None),
+        ):  # fmt: skip
+            self.assertEqual(made(kind, f"pid -> {rules};", "PID|1").get("clinicalStatus"), expected, rules)
+
+    def test_attachments_and_education(self) -> None:
+        """att-1: data have a content type, of the form of a media type; imm-1: education has a type or a reference."""
+        rules = "pid.PID_5 as t -> tgt.photo as a, a.data = 'MQ==', a.contentType = t;"
+        for kind, expected in (
+            ("image/png", {"contentType": "image/png"}),
+            ("image/png image", {"_contentType": kept("image/png image")}),
+            ("", {"_contentType": UNKNOWN}),
+        ):
+            text = rules if kind else "pid -> tgt.photo as a, a.data = 'MQ==';"
+            self.assertEqual(made("Patient", text, f"PID|||||{kind}")["photo"], [{"data": "MQ==", **expected}], kind)
+        given = "pid -> tgt.education as e, e.publicationDate = '2024'{};"
+        found = made("Immunization", given.format(""), "PID|1")["education"]
+        self.assertEqual(found, [{"publicationDate": "2024", "_documentType": UNKNOWN}])
+        found = made("Immunization", given.format(", e.reference = 'urn:a'"), "PID|1")["education"]
+        self.assertEqual(found, [{"publicationDate": "2024", "reference": "urn:a"}])
+
     def test_control_characters(self) -> None:
         """A text has none; computed texts, codes and identifiers neither."""
         rules = "pid.PID_5 as t -> tgt.name as n, n.family = t, n.text = (t & '!'), tgt.maritalStatus = cc('urn:a', t);"

@@ -83,6 +83,16 @@ async def at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
+def request_of(method: str, path: str, body: Any, content_type: str, **headers: str) -> Request:
+    """One request below `/mapping/fhir`."""
+    where, _, query = path.partition("?")
+    pairs = tuple(tuple(pair.split("=", 1)) for pair in query.split("&") if pair)
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent = {"content-type": content_type, **headers}
+    segments = ("fhir", *where.split("/"))
+    return Request(method, segments, pairs, sent, payload, "http://h/mapping", "c")  # type: ignore[arg-type]
+
+
 class MappingServiceTests(TestCase):
     async def setUp(self) -> None:
         self.maps = maps_folder(Path(self.mktemp()))
@@ -102,12 +112,7 @@ class MappingServiceTests(TestCase):
         self, method: str, path: str, body: Any = b"", content_type: str = "application/fhir+json", **headers: str
     ) -> Answer:
         """One request below `/mapping/fhir`."""
-        where, _, query = path.partition("?")
-        pairs = tuple(tuple(pair.split("=", 1)) for pair in query.split("&") if pair)
-        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"content-type": content_type, **headers}
-        segments = ("fhir", *where.split("/"))
-        return await self.handle(Request(method, segments, pairs, sent, payload, "http://h/mapping", "c"))  # type: ignore[arg-type]
+        return await self.handle(request_of(method, path, body, content_type, **headers))
 
     async def transform(self, query: str, body: Any, content_type: str = "application/fhir+json") -> tuple[int, Any]:
         """Status and body of $transform."""

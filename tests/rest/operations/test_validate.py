@@ -143,6 +143,26 @@ class ValidateInMemory(OnMemory):
         self.assertEqual((await self.world.send("DELETE", "StructureDefinition/p")).status, 204)
         self.assertEqual((await self.world.send("POST", "Patient", resource)).status, 201)
 
+    async def test_a_stored_profile_cannot_widen_its_base(self) -> None:
+        """The derived profile makes optional what its base requires: still required; the profile itself is refused."""
+        validated(self.world, "enforce")
+        child = {**PROFILE, "url": "http://x.test/StructureDefinition/c", "baseDefinition": PROFILE["url"]}
+        wider = {"id": "Patient.birthDate", "path": "Patient.birthDate", "min": 0}
+        child["differential"] = {"element": [wider, {"id": "Patient.gender", "path": "Patient.gender", "min": 1}]}
+        self.assertEqual((await self.world.send("POST", "StructureDefinition", PROFILE)).status, 201)
+        refused = await self.world.send("POST", "StructureDefinition", child)
+        self.assertEqual((refused.status, errors(refused)), (422, ["StructureDefinition.differential.element[0]"]))
+        validated(self.world, "warn")
+        self.assertEqual((await self.world.send("POST", "StructureDefinition", child)).status, 201)
+        for members, expected in (
+            ({"gender": "female"}, ["Patient"]),
+            ({"birthDate": "1990"}, ["Patient"]),
+            ({"gender": "female", "birthDate": "1990"}, []),
+        ):
+            resource = {"resourceType": "Patient", **members}
+            answer = await self.world.send("POST", f"Patient/$validate?profile={child['url']}", resource)
+            self.assertEqual(errors(answer), expected, members)
+
     async def test_stored_questionnaire_applies_at_once(self) -> None:
         validated(self.world, "enforce")
         url = "http://x.test/Questionnaire/q"

@@ -6,6 +6,7 @@ Source: https://hl7.org/fhirpath/#aggregates (trial use).
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -18,7 +19,10 @@ from ipf.fhir.fhirpath.items.values import Quantity
 
 
 def _summands(focus: Items, name: str) -> list[Any]:
+    """The values; none if an element has no value, as the sum of it and another is empty."""
     values = [plain(item) for item in focus]
+    if None in values:
+        return []
     if not (all(op.is_number(value) for value in values) or all(isinstance(value, Quantity) for value in values)):
         raise FhirPathError(f"{name}() needs numbers or quantities")
     return values
@@ -42,6 +46,12 @@ def sum_of(context: Context, focus: Items) -> Items:
 @plain_function("avg")
 def average(context: Context, focus: Items) -> Items:
     """The sum divided by the number of items."""
+    values = _summands(focus, "avg")
+    if values and isinstance(values[0], Quantity):
+        first = values[0]
+        if all((one.unit, one.calendar) == (first.unit, first.calendar) for one in values):
+            mean = op.arithmetic("/", sum(one.value for one in values), len(values))  # also of units that have no sum
+            return [Quantity(Decimal(number), first.unit, first.calendar) for number in mean]
     total = _total(focus, "avg")
     return op.arithmetic("/", total[0], len(focus)) if total else []
 

@@ -164,18 +164,20 @@ _CALENDAR = {"a": "year", "mo": "month", "d": "day", "h": "hour", "min": "minute
 
 
 def to_quantity(value: dict[str, Any]) -> Quantity | None:
-    """A FHIR Quantity as a value; None when it has no number, or a comparator that makes it a range.
+    """A FHIR Quantity as a value; None without a number, with a comparator, and for a system other than UCUM.
 
+    A comparator makes it a range, and a code of another system may be spelled as a unit of UCUM that it is not.
     Durations in UCUM units become calendar durations, as https://hl7.org/fhir/R4/fhirpath.html#quantity says.
     """
     number = value.get("value")
     if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)) or value.get("comparator"):
         return None
     system, code = value.get("system"), value.get("code")
+    if system not in (UCUM_SYSTEM, None):
+        return None
     if system == UCUM_SYSTEM and type(code) is str and code in _CALENDAR:
         return Quantity(decimal_of(number), _CALENDAR[code], calendar=True)
-    unit = code if system in (UCUM_SYSTEM, None) else None
-    return Quantity(decimal_of(number), str(unit or value.get("unit") or code or "1"))
+    return Quantity(decimal_of(number), str(code or value.get("unit") or "1"))
 
 
 def decimal_of(number: int | float | Decimal) -> Decimal:
@@ -392,6 +394,9 @@ _JSON_NAMES: tuple[tuple[type, str], ...] = (
 def is_type(item: Any, namespace: str, name: str, model: Model, *, exact_primitive: bool = False) -> bool:
     """Whether the item is of the type (`namespace` "" = either).  `exact_primitive`: a code is then no string."""
     if type(item) is FhirNode:
+        untyped = item.type is None and type(item.value) not in (dict, list) and namespace != "FHIR"
+        if untyped and is_type(plain(item), "System", name, model):
+            return True  # JSON of no known type has the types of both namespaces
         if namespace == "System":
             return False
         kind = item.type if item.type is not None else _type_of_node(item, model).name

@@ -103,8 +103,12 @@ def to_unit(quantity: Quantity, written: str) -> Quantity | None:
 def arithmetic(operator: str, left: Quantity, right: Quantity) -> Quantity | None:
     """`+ - * /`; None when the units do not allow it.  A sum or difference has the finer unit of the two.
 
-    Source: http://hl7.org/fhirpath/N1/#addition ("the most granular unit of either input").
+    A special unit of UCUM (`Cel`, `[pH]`, `B`) is a scale: twice 20 degrees are not 40 degrees.
+    Sources: https://ucum.org/ucum#section-Special-Units-on-non-ratio-Scales,
+    http://hl7.org/fhirpath/N1/#addition ("the most granular unit of either input").
     """
+    if units.is_special(left) or units.is_special(right):
+        return None
     if operator in "*/":
         return _product(operator, left, right)
     if operator not in "+-":

@@ -45,6 +45,12 @@ def comparable(left: Quantity, right: Quantity) -> bool:
     return a[1] == b[1]
 
 
+def is_special(quantity: Quantity) -> bool:
+    """Whether the unit is a scale that a function converts, such as a temperature in degrees Celsius."""
+    found = None if quantity.calendar else ucum.measure(quantity.unit)
+    return found is not None and found.function is not None
+
+
 def product(left: Quantity, right: Quantity, sign: int) -> Quantity | None:
     """The product (sign 1) or quotient (sign -1) of two quantities, with the combined unit."""
     a, b = _code(left), _code(right)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.validation.checks.primitives import PRIMITIVES
-from ipf.fhir.validation.findings import Check, Json
+from ipf.fhir.validation.findings import Check, Json, Run
 from ipf.fhir.validation.interfaces import SnapshotTree
 from ipf.fhir.validation.profiles.discriminators import discriminate
 from ipf.fhir.validation.profiles.objects import Member, ObjectSchema, Slicer
@@ -98,6 +100,10 @@ def _check(tree: SnapshotTree, node: Node, declared: Json, hosts: frozenset[str]
     return tree.value(node, own)
 
 
+def _checked_already(value: Any, extra: Any, location: str, run: Run) -> None:
+    """Nothing."""
+
+
 def _slices_by_type(node: Node) -> dict[str, Node]:
     """The slices of a choice by type, when the only discriminator is the type."""
     discriminators = node.element.get("slicing", {}).get("discriminator", ())
@@ -110,14 +116,18 @@ def _slices_by_type(node: Node) -> dict[str, Node]:
     return found
 
 
-def _slicer(tree: SnapshotTree, node: Node, hosts: frozenset[str], element_path: str) -> Slicer:
-    slicing = node.element.get("slicing", {})
+def _slicer(
+    tree: SnapshotTree, node: Node, hosts: frozenset[str], element_path: str, outer: Json | None = None
+) -> Slicer:
+    """The slicer of an element, or of a slice in the slicing `outer`, whose values were checked already."""
+    slicing = node.element.get("slicing") or {"discriminator": (outer or {}).get("discriminator", ())}
     declared = merged_types(node)[0]
     unsliced = Node(node.element, node.name, node.children)
-    other = _check(tree, unsliced, declared, hosts)
+    other = _check(tree, unsliced, declared, hosts) if outer is None else _checked_already
     slices = []
     for one in node.slices:
-        own = merged_types(one)[0] if one.types else declared
+        own, name = merged_types(one)[0] if one.types else declared, one.element["sliceName"]
         matches = discriminate(tree, one, slicing.get("discriminator", ()))
-        slices.append(Slice(one.element["sliceName"], one.least, one.most, matches, _check(tree, one, own, hosts)))
+        inner = _slicer(tree, one, hosts, element_path, slicing) if one.slices else None
+        slices.append(Slice(name, one.least, one.most, matches, _check(tree, one, own, hosts), inner))
     return slicer(slices, other, slicing.get("rules", "open"), slicing.get("ordered", False), element_path)

@@ -22,13 +22,17 @@ Matches = Callable[[SlicedValue, Run], bool | None]  # None: cannot be decided
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice: its name, its cardinality, the test that a value belongs to it, and the check of its values."""
+    """One slice: its name, its cardinality, the test that a value belongs to it, and the check of its values.
+
+    `inner`: the check of all its values, where it is divided into slices itself.
+    """
 
     name: str
     least: int
     most: float
     matches: Matches
     check: Check
+    inner: Slicer | None = None
 
 
 def slicer(slices: Sequence[Slice], other: Check, rules: str, ordered: bool, element_path: str) -> Slicer:
@@ -36,6 +40,7 @@ def slicer(slices: Sequence[Slice], other: Check, rules: str, ordered: bool, ele
 
     def run_slices(items: Sequence[SlicedValue], location: str, run: Run) -> None:
         counts = [0] * len(slices)
+        members: list[list[SlicedValue]] = [[] for _ in slices]
         latest, unmatched_at = -1, -1
         unknown = False
         for item in items:
@@ -52,6 +57,7 @@ def slicer(slices: Sequence[Slice], other: Check, rules: str, ordered: bool, ele
                 unmatched_at = 1
                 continue
             counts[number] += 1
+            members[number].append(item)
             if ordered and number < latest:
                 run.error("structure", f"{element_path}: slice {slices[number].name} is out of order", item.location)
             if rules == "openAtEnd" and unmatched_at > 0:
@@ -61,6 +67,9 @@ def slicer(slices: Sequence[Slice], other: Check, rules: str, ordered: bool, ele
             latest = max(latest, number)
             slices[number].check(item.value, item.extra, item.location, run)
         _check_counts(slices, counts, unknown, element_path, location, run)
+        for one, inside in zip(slices, members, strict=True):
+            if one.inner is not None:
+                one.inner(inside, location, run)
 
     return run_slices
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ipf.fhir import ucum
 from ipf.fhir.model.dates import date_range
-from ipf.fhir.validation.checks.values import equal_primitives
+from ipf.fhir.profiles.comparing import equal_primitives
 from ipf.fhir.validation.questionnaires.form import DEEPEST, Json, Question, items_of, value_of
 
 Path = tuple[int, ...]

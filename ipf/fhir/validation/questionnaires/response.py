@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ipf.fhir.profiles.comparing import equal_primitives, matches_pattern
 from ipf.fhir.terminology import Terminology
-from ipf.fhir.validation.checks.values import equal_primitives, matches_pattern, shorten
+from ipf.fhir.validation.checks.values import shorten
 from ipf.fhir.validation.findings import Json, Run
 from ipf.fhir.validation.proposals import nearest
 from ipf.fhir.validation.questionnaires.answers import check_answer

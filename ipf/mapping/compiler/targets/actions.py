@@ -259,6 +259,9 @@ class TargetCompiler:
         Data types have none: what replaces what in them is how one field becomes an element (a namespace that a
         universal ID replaces), not a loss.
         """
+        if element.is_open:
+            types = RuntimeTypes(self.models, self.context.groups.conversions)
+            return replace(element, choose=types.in_choice)
         element = replace(element, source=self._source(context))
         if context.kind.model != "fhir" or not self.models.is_resource(fhir(context.kind.name.partition(".")[0])):
             return element

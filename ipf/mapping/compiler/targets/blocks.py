@@ -14,10 +14,11 @@ from ipf.mapping.compiler.targets.storing import (
     Make,
     Store,
     TargetElement,
+    holds_references,
     list_inserter,
     note_source,
+    put_open,
     store_function,
-    store_open,
     store_source,
     write_value,
 )
@@ -175,7 +176,7 @@ def put_reference(element: TargetElement, value: Value, slot: int, *, whole: boo
     `slot`: slot for the reference, or 0.  `whole`: the element is a Reference, else its text.  `mode`: list mode.
     """
     named = f"{var(slot)} = " if slot else ""
-    put = reference_putter(element, whole=whole, mode=mode)
+    put = reference_putter(element, is_whole=whole, mode=mode)
 
     def write(writer: Writer) -> None:
         if value.slot >= 0 and not value.is_source:
@@ -187,21 +188,22 @@ def put_reference(element: TargetElement, value: Value, slot: int, *, whole: boo
     return write
 
 
-def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> Callable[..., Any]:
+def reference_putter(element: TargetElement, *, is_whole: bool, mode: str = "") -> Callable[..., Any]:
     """Stores a reference to a resource of this run, or a given text; returns the stored value."""
     key, plain = element.key, store_function(element)
+    continues = mode in ("single", "collate") and (element.many or element.is_open)
     insert = list_inserter(key, mode) if element.many and mode in ("first", "last") else None
 
     def store(run: Run, owner: Json, value: Any) -> None:
         if insert is not None:
             insert([run], owner, value)
         elif element.is_open:
-            store_open(run, owner, key, value)
+            put_open(run, owner, key, value, element)
         else:
             plain(owner, value)
 
     def put(run: Run, owner: Json, resource: Any, text: str | None = None) -> Any:
-        is_ours = type(resource) is dict
+        is_ours, whole = type(resource) is dict, is_whole or (element.is_open and holds_references(run, owner, key))
         if is_ours:
             text = run.reference(resource)
         else:
@@ -209,7 +211,13 @@ def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> 
             text = text if text is not None else as_text(resource)
         if text is None:
             return None
-        holder: Json = {"reference": text} if whole else owner
+        if continues and (first := _first_reference(run, owner, key, text, whole=whole)) is not None:
+            holder, made = (first, first) if whole else (owner, text)
+            run.loose_references = run.loose_references or not whole
+            if is_ours:
+                run.references.append((holder, "reference" if whole else key, resource))
+            return made
+        holder = {"reference": text} if whole else owner
         made = holder if whole else text
         if whole and not element.many and key in owner and "resourceType" in owner:
             run.lost.append((owner, key, owner[key]))
@@ -225,6 +233,24 @@ def reference_putter(element: TargetElement, *, whole: bool, mode: str = "") -> 
         return made
 
     return put
+
+
+def _first_reference(run: Run, owner: Json, key: str, text: str, *, whole: bool) -> Any:
+    """List modes `single` and `collate`: the first item of a list, now with this reference; None: there is none."""
+    held = owner.get(key)
+    items = held if type(held) is list else [held]
+    if not items or items[0] is None or (type(items[0]) is dict) is not whole:
+        return None
+    if whole:
+        first = items[0]
+        first["reference"] = text
+        run.references[:] = [one for one in run.references if one[0] is not first]  # to another resource
+        return first
+    if items is held:
+        items[0] = text
+    else:
+        owner[key] = text
+    return text
 
 
 def primitive_flusher(element: TargetElement, slot: int) -> Act:

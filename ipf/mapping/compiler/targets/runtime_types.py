@@ -21,7 +21,7 @@ from ipf.mapping.compiler.conversions import Convert, as_text
 from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.scope import Origin
-from ipf.mapping.compiler.targets.storing import store_function, target_element
+from ipf.mapping.compiler.targets.storing import Chosen, store_function, target_element
 from ipf.mapping.compiler.targets.values import ALREADY, QUANTITIES, copy_of
 from ipf.mapping.runtime.run import Frame, Get, Run
 from ipf.ports import Json
@@ -63,6 +63,21 @@ class RuntimeTypes:
         general = [kind for kind in fitting if kind.name not in QUANTITIES - {"Quantity"}] or fitting
         is_number = type(plain) is not dict
         return general[0] if len(general) == 1 or (general and is_number) else None
+
+    def in_choice(self, run: Run, type_name: str, name: str, value: Any, stated: str) -> Chosen | None:
+        """See `Choose`.  A structure stays the object that it is; a text is converted to the type that it fits."""
+        member = self._models.member(Kind("fhir", type_name), name)
+        if member is None or not member.is_choice:
+            return None
+        keys = frozenset(member.keys.values())
+        kind = self.choose(member, value, stated)
+        if kind is None:
+            if value != {}:
+                run.warnings.append(f"a value for {name} was omitted: its type is not clear")
+            return Chosen("", None, keys)
+        key = member.keys[kind.name]
+        made = value if type(value) is dict or kind.name == stated else self.convert(run, value, kind)
+        return Chosen(key if made is not None else "", made, (keys | {f"_{one}" for one in keys}) - {key})
 
     def _fits(self, kind: Kind, value: Any) -> bool:
         if self._models.is_primitive(kind):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ipf.fhir.model.definitions import definitions
@@ -23,6 +24,17 @@ from ipf.ports import Json
 
 Store = Callable[[Json, Any], None]
 Make = Callable[[Frame], Json]
+Choose = Callable[[Run, str, str, Any, str], "Chosen | None"]
+"""The run, FHIR type, name of an element, value and its type: what a choice holds; None: the element is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An element of a choice: its JSON name ("": the value has no clear type), the value, and the other names."""
+
+    key: str
+    value: Any
+    others: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,8 @@ class TargetElement:
     `is_open`: the model is unknown, so a second value makes it a list.  `path`: `Patient.gender`, `HumanName.family`;
     `defaults`: the literals that maps write to this path.  `text_key`: the name of a choice of a resource for text
     (`valueString`), which keeps what is no value of its type.  `source`: the HL7 v2 fields that its values come from.
+    Of an open one `kind`: the FHIR type of its values, if known; `choose`: finds the JSON name in an object whose type
+    is known only at run time.
     """
 
     parent: int
@@ -44,12 +58,14 @@ class TargetElement:
     defaults: Sequence[Any] = ()
     text_key: str = ""
     source: str = ""
+    kind: str = ""
+    choose: Choose | None = None
 
 
 def target_element(member: Member | None, name: str, kind: Kind, parent: int) -> TargetElement:
     """The element `name` for a value of `kind`; without a member the model is unknown."""
     if member is None:
-        return TargetElement(parent, name, is_open=True)
+        return TargetElement(parent, name, is_open=True, kind=kind.name if kind.model == "fhir" else "")
     if not member.is_choice:
         return TargetElement(parent, member.key, member.many)
     key = member.keys.get(kind.name, member.key)
@@ -104,20 +120,82 @@ def store_open(run: Run, parent: Json, key: str, value: Any) -> None:
         _store_unknown(key)(parent, value)
 
 
-def held_open(run: Run, parent: Json, key: str) -> Any:
+def name_open(run: Run, parent: Json, key: str, value: Any, element: TargetElement) -> Chosen:
+    """The JSON name of an open element in this object, for this value; other values of a choice are removed."""
+    kind = _type_of(run, parent)
+    found = element.choose(run, kind, key, value, element.kind) if kind and element.choose is not None else None
+    if found is None:
+        return Chosen(key, value, frozenset())
+    if found.key:
+        for name in [name for name in parent if name in found.others]:
+            del parent[name]
+    return found
+
+
+def put_open(run: Run, parent: Json, key: str, value: Any, element: TargetElement) -> None:
+    """Store a value in an open element: of a choice under the name of its type, which never repeats."""
+    found = name_open(run, parent, key, value, element)
+    if found.others and found.key:
+        parent[found.key] = found.value
+    elif found.key:
+        store_open(run, parent, key, value)
+
+
+def held_open(run: Run, parent: Json, key: str, element: TargetElement) -> Any:
     """The structure in a single element of such an object, which a map goes on with; None: make a new one."""
-    held = parent.get(key)
-    return held if type(held) is dict and _repeats(run, parent, key) is False else None
+    found = name_open(run, parent, key, {}, element)
+    name = found.key or next((one for one in found.others if type(parent.get(one)) is dict), key)
+    held = parent.get(name)
+    if type(held) is not dict or not (found.others or _repeats(run, parent, key) is False):
+        return None
+    note_type(run, parent, name, held)
+    return held
+
+
+def holds_references(run: Run, parent: Json, key: str) -> bool:
+    """Whether an element of an object whose type is known only at run time is a Reference."""
+    kind = _type_of(run, parent)
+    known = definitions().element(kind, key) if kind else None
+    return known is not None and not known.choice and known.types[:1] == ("Reference",)
+
+
+def note_type(run: Run, parent: Json, key: str, made: Json) -> None:
+    """Record the FHIR type of a structure in an object of known type, so that its elements get their forms too."""
+    kind = _type_of(run, parent)
+    of = _type_of_member(kind, key) if kind else ""
+    if of:
+        run.copied[id(made)] = (made, of, frozenset(made))
+
+
+@lru_cache(maxsize=4096)
+def _type_of_member(type_path: str, key: str) -> str:
+    """The FHIR type of a JSON member: its path for an inner structure; empty for none, and for any resource."""
+    for one in definitions().members(type_path).values():
+        for kind in one.types:
+            if (one.json_name(kind) if one.choice else one.name) == key:
+                return f"{type_path}.{key}" if kind in ("BackboneElement", "Element") else kind
+    return ""
+
+
+def _name_of_new(run: Run, parent: Json, key: str, value: Json, element: TargetElement) -> str:
+    return name_open(run, parent, key, value, element).key or key
 
 
 def _repeats(run: Run, parent: Json, key: str) -> bool | None:
     """Whether an element repeats: a FHIR resource says it by its type, a copy by what it has; None: not known."""
-    _, kind, names = run.copied.get(id(parent), (parent, "", ()))
-    kind = parent.get("resourceType", kind)
-    known = definitions().element(kind, key) if type(kind) is str else None
+    kind = _type_of(run, parent)
+    known = definitions().element(kind, key) if kind else None
     if known is not None:
         return known.many
+    _, _, names = run.copied.get(id(parent), (parent, "", ()))
     return False if key in names else None
+
+
+def _type_of(run: Run, parent: Json) -> str:
+    """The FHIR type of an object: that of a resource, or of a copy."""
+    _, kind, _ = run.copied.get(id(parent), (parent, "", ()))
+    kind = parent.get("resourceType", kind)
+    return kind if type(kind) is str else ""
 
 
 def _store_unknown(key: str) -> Store:
@@ -139,7 +217,7 @@ def store_source(writer: Writer, element: TargetElement, value: str) -> None:
     """Write the statements that store the value of an expression."""
     owner, key = f"{var(element.parent)}", repr(element.key)
     if element.is_open:
-        writer.line(f"{writer.constant(store_open)}(r, {owner}, {key}, {value})")
+        writer.line(f"{writer.constant(put_open)}(r, {owner}, {key}, {value}, {writer.constant(element)})")
     elif element.others:
         writer.line(f"{writer.constant(store_function(element))}({owner}, {value})")
     elif element.many:
@@ -253,6 +331,13 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
     def write_new(writer: Writer) -> None:
         _write_check_of_choice(writer, element)
         writer.line(f"{made} = v = {template}")
+        if element.is_open:
+            named = f"{writer.constant(_name_of_new)}(r, {owner}, {key}, v, {writer.constant(element)})"
+            writer.line(f"k = {named}")
+            writer.line(f"{writer.constant(store_open)}(r, {owner}, k, v)")
+            writer.line(f"{writer.constant(note_type)}(r, {owner}, k, v)")
+            writer.line(f"r.created.append(({owner}, k, v))")
+            return
         store_source(writer, element, "v")
         writer.line(f"r.created.append(({owner}, {key}, v))")
 
@@ -262,7 +347,7 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
             with writer.inside(f"if {made} is None"):
                 write_new(writer)
         elif element.is_open and template == "{}":
-            writer.line(f"{made} = {writer.constant(held_open)}(r, {owner}, {key})")
+            writer.line(f"{made} = {writer.constant(held_open)}(r, {owner}, {key}, {writer.constant(element)})")
             with writer.inside(f"if {made} is None"):
                 write_new(writer)
         else:
