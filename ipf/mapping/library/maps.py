@@ -14,7 +14,7 @@ maps are parsed and compiled on demand, to save memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -33,15 +33,15 @@ from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import message_zone
 from ipf.mapping.compiler.groups import Environment
 from ipf.mapping.compiler.models import Models
-from ipf.mapping.language.concepts import ConceptTables, Overrides, load_tables
+from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.language.hl7_tables import translation_of
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.model import StructureMap
-from ipf.mapping.language.structuremap import from_json
 from ipf.mapping.library.definitions import installed_definitions, packaged_definitions
 from ipf.mapping.library.installed_maps import add_installed, check_folder, check_installed
 from ipf.mapping.library.map_files import Maps, read_folder, types_of
 from ipf.mapping.library.message_rules import message_rules
+from ipf.mapping.library.packaged import of_packages, tables_of
 from ipf.mapping.library.terminology import local_host
 from ipf.mapping.runtime.run import Unmapped
 from ipf.mapping.runtime.trace import Step
@@ -140,14 +140,14 @@ class Library:
         table.  `without_patient`: types whose messages are converted without a PID (IPF_WITHOUT_PATIENT_TYPES).
         """
         packages = packages or Packages()
-        maps = Maps(_of_packages(packages))
+        maps = Maps(of_packages(packages))
         packaged = frozenset(maps)
         types = read_folder(folder, maps, parsed=compiled)
         own = [url for url in maps if url not in packaged]
         unreadable = add_installed(installed, maps, types)
         definitions = installed_definitions(installed)
         models = Models([*definitions.values(), *packaged_definitions(maps, packages, definitions)])
-        tables = _tables(folder, packages, installed)
+        tables = tables_of(folder, packages, installed)
         environment = Environment(
             models, tables, offset, local_host(packages), identity or IdentityTable(), frozenset(without_patient)
         )
@@ -394,26 +394,6 @@ class VendorProfiles(Protocol):
 def message_key(tenant: str, source_system: str, source_id: str) -> bytes:
     """32 bytes that identify a message: tenant, sender and control id."""
     return blake2b("\0".join((tenant, source_system, source_id)).encode(), digest_size=32).digest()
-
-
-def _of_packages(packages: Packages) -> Iterator[StructureMap]:
-    for entry in packages.newest("StructureMap"):
-        yield from_json(entry.resource(), entry.place)
-
-
-def _tables(folder: Path, packages: Packages, installed: Iterable[InstalledMap]) -> ConceptTables:
-    """Tables of packages are parsed on demand."""
-
-    def further(canonical: str) -> Mapping[str, Any] | None:
-        entry = packages.find(canonical, "ConceptMap") or packages.by_id("ConceptMap", canonical)
-        return entry.resource() if entry is not None else None
-
-    codesystems = folder / "codesystems"
-    tables = load_tables(codesystems, further) if codesystems.is_dir() else ConceptTables(further=further)
-    for one in installed:
-        if one.resource_type == "ConceptMap":
-            tables.add(one.resource)
-    return tables
 
 
 __all__ = [
