@@ -156,6 +156,27 @@ class OmittedSuite(Suite):
         after = await self.told("Condition", message(A08, pid(), pv1(), one))
         self.assertNotIn("verificationStatus", after)
 
+    async def test_a_pending_transfer(self) -> None:
+        """It stays until the transfer."""
+        after = await self.told("Encounter", message(A01, WHOLE, VISIT), message(A08, pid(), pv1(_42="X^9^1")))
+        after = await self.told("Encounter", message(A08, pid(), pv1()))
+        self.assertEqual([one["status"] for one in after["location"]], ["active", "completed", "reserved"])
+        after = await self.told("Encounter", message(A02, pid(), pv1(_3="X^9^1")))
+        self.assertEqual([one["status"] for one in after["location"]], ["active", "completed"])
+
+    async def test_an_order_of_a_drug(self) -> None:
+        """What an update leaves out stays with the drug, and never goes to another one."""
+        head, orc = "RDE^O11^RDE_O11", "ORC|{}|R77"
+        first = message(head, pid(_5="DOE^JANE"), orc.format("NW"), "RXE||A1^Drug A^L|5||mg", "RXR|PO^Oral^HL70162")
+        await self.told("MedicationRequest", first)
+        same = message(head, pid(_5="DOE^JANE"), orc.format("XO"), "RXE||A1^Drug A^L")
+        after = await self.told("MedicationRequest", same)
+        self.assertTrue(after["dosageInstruction"][0]["doseAndRate"])
+        other = message(head, pid(_5="DOE^JANE"), orc.format("XO"), "RXE||B2^Drug B^L")
+        after = await self.told("MedicationRequest", other)
+        self.assertEqual(after["medicationCodeableConcept"]["coding"][0]["code"], "B2")
+        self.assertNotIn("doseAndRate", str(after.get("dosageInstruction")))
+
     async def test_an_allergy(self) -> None:
         """What an AL1 leaves out, and the action code of an IAM."""
         whole = await self.told("AllergyIntolerance", message(A28, WHOLE, "AL1|1|DA|PEN^Penicillin^L|SV|rash"))

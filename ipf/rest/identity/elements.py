@@ -42,6 +42,8 @@ def by_subject(items: list[Any]) -> dict[str, list[Any]]:
 
 def subject_of(item: Any) -> str:
     """What an item of a list is about: what it refers to, or the name that it has; empty: not known."""
+    if type(item) is not dict:
+        return ""
     references = " ".join(sorted(_each_reference(item)))
     return references or (dumps(item["name"]).decode() if "name" in item else "")
 

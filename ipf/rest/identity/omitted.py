@@ -4,6 +4,7 @@
 - A list keeps the items of fields that are left out; a field with a value replaces the items that it sent before.
 - Items of a segment with an action code (DG1-21, ROL-2 ...) are replaced one by one: the others stay.
 - A value that says "unknown" because nothing was sent does not replace a known one.
+- An order that names another drug than the stored one keeps nothing of it.
 
 What arrives: the resource of the message, the stored one, the sources of both.  What leaves: the resource to be stored,
 the elements that were kept, and its sources.  The stored sources are text beside the version (`Version.sources`).  An
@@ -41,6 +42,8 @@ _OWN = frozenset(("resourceType", "id", "meta", "text", "contained"))
 _IDENTITY = frozenset(("identifier", "link"))
 """Elements of a Patient that `retained` decides about."""
 _ACTION_CODES = {"DG1": "DG1-21", "ROL": "ROL-2", "PRT": "PRT-2", "GOL": "GOL-1", "PRB": "PRB-1", "PTH": "PTH-1"}
+_MOST_ALIKE = 20
+"""Stored items about one thing that a new item is compared with."""
 _LABELS = ("security", "tag", "profile")
 _EXTENSIONS = frozenset(("extension", "modifierExtension"))
 
@@ -57,9 +60,17 @@ class Kept:
 def keep_omitted(resource: Json, stored: Json | None, sources: FieldSources, before: str) -> Kept:
     """The resource of a message with what it keeps.  `stored`: None when it is new; `before`: its sources."""
     merge = _Merge(resource, stored or {}, sources, read_sources(before))
-    if stored and not sources.is_snapshot:
+    if stored and not sources.is_snapshot and not _is_of_another_drug(resource, stored):
         merge.run()
     return Kept(merge.made, tuple(merge.kept), merge.sources())
+
+
+def _is_of_another_drug(resource: Json, stored: Json) -> bool:
+    """Whether an order or administration names another drug: then no dose or route of the stored one is meant."""
+    named = [name for name in resource if name.startswith("medication")]
+    return any(stored.get(name) != resource[name] for name in named) or (
+        bool(named) and resource.get("contained") != stored.get("contained")
+    )
 
 
 class _Merge:
@@ -206,8 +217,8 @@ class _Merge:
             if len(alike) == 1 and len(mine[subject]) == 1:
                 made.append(self._with_parts(name, one, alike[0]))
             else:
-                whole = (self._with_parts(name, one, other) for other in alike if is_within(one, other))
-                made.append(next(whole, one))
+                whole = (other for other in alike[:_MOST_ALIKE] if is_within(one, other))
+                made.append(self._with_parts(name, one, next(whole, one)))
         return made
 
     def _with_parts(self, name: str, new: Json, held: Json) -> Json:
