@@ -36,6 +36,7 @@ class Statement:
         self._all: dict[str, Found] = {}
         for segment in message.all_segments:
             _add(self._all, segment.name, _found(segment))
+        self._has_several = any(found[0] > 1 for found in self._all.values())
         self._groups: dict[int, dict[str, Found]] = {}
         has_null = NULL.encode() in message.raw
         numbers = tuple(_null_numbers(message.segments("PID"))) if has_null else ()
@@ -45,6 +46,8 @@ class Statement:
         """What is stated about a resource.  `resources`: the segments and groups that it, and each resource that became
         one with it, is made from, the nearest last.
         """
+        if not self._has_several:
+            return self.whole
         own: dict[str, Found] = {}
         for nodes in resources:
             for name, found in self._near(nodes).items():

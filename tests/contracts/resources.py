@@ -204,6 +204,24 @@ class FhirStoreContract(Writing):
         )
         self.assertEqual(result.receipts, frozenset({("default", "k1")}))
 
+    async def test_sources_of_elements(self) -> None:
+        """What is read for a change has them, however it is found; they belong to the version."""
+        first = change(await self.store.new_rid(), identified("p", "1"))
+        first = replace(first, version=replace(first.version, sources='{"gender":"PID-8"}'))
+        await self.write(first, change(await self.store.new_rid(), identified("q", "2")))
+        conditions = [("default", parse_criteria(one)) for one in ("Patient?identifier=urn:mrn|1", "Patient?_id=p,q")]
+        async with self.store.transaction() as transaction:
+            found = await transaction.look_up(Lookup([("default", "Patient", "p")], conditions))
+            again = await transaction.lock(conditions)
+        for versions in (found.by_id, found.by_condition[0], again[0]):
+            self.assertEqual([one and one.sources for one in versions], ['{"gender":"PID-8"}'])
+        for versions in (found.by_condition[1], again[1]):
+            self.assertEqual({one.id: one.sources for one in versions}, {"p": '{"gender":"PID-8"}', "q": ""})
+        await self.write(change(first.version.rid, identified("p", "3"), 2, identified("p", "1")))
+        async with self.store.transaction() as transaction:
+            later = await transaction.look_up(Lookup([("default", "Patient", "p")]))
+        self.assertEqual([one and one.sources for one in later.by_id], [""])
+
     async def test_concurrent_conditional_creates(self) -> None:
         """Fifty writers, each creates only when the locked lookup finds nothing: one resource is created."""
         query = parse_criteria("Patient?identifier=urn:mrn|77")

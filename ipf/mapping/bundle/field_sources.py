@@ -28,8 +28,6 @@ EVERY_EVENT = "*"
 
 Known = Mapping[str, Mapping[str, frozenset[str]]]
 """By resource type and element the fields that the maps make it of."""
-Note = tuple[str, Any, str]
-"""Name, value or item, fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +61,35 @@ def update_of(message: Message, known: Known, deletions: Mapping[str, str], *, i
     return Update(Statement(message), known, deleted, is_snapshot)
 
 
-def attach(entries: Iterable[Entry], numbers: Mapping[int, int], run: Run, update: Update) -> None:
+def attach(entries: Sequence[Entry], numbers: Mapping[int, int], run: Run, update: Update) -> None:
     """Give each entry that updates a resource its sources.  `numbers`: the entry by id() of each of its resources."""
-    by_owner: dict[int, list[Note]] = {}
-    for owner, name, value, fields in run.sources:
-        by_owner.setdefault(id(owner), []).append((name, value, fields))
-    owners: dict[int, list[int]] = {}
-    for owner_id, number in numbers.items():
-        owners.setdefault(number, []).append(owner_id)
-    for number, entry in enumerate(entries):
-        is_update = entry.method is Method.UPDATE and entry.identity is not None
-        if is_update and entry.resource is not None and entry.resource_type not in TOLD_AS_A_WHOLE:
-            of_entry = owners.get(number, [])
-            stated = update.about([run.made_from.get(one, ()) for one in of_entry])
-            elements, initial = _elements(entry.resource, of_entry, by_owner)
-            known = update.known.get(entry.resource_type, {})
-            entry.sources = FieldSources(elements, stated, initial, known, update.is_snapshot)
+    found: dict[int, _Elements] = {}
+    owners: dict[int, tuple[_Elements, Json, str]] = {}
+    for owner, number in numbers.items():
+        entry = entries[number]
+        resource = entry.resource
+        if resource is None or not _is_update(entry):
+            continue
+        elements = found.get(number)
+        if elements is None:
+            elements = found[number] = _Elements()
+            parts = [(name, one) for name, one in resource.items() if type(one) is dict]
+            owners |= {id(one): (elements, one, f"{name}.") for name, one in parts}
+        owners[owner] = elements, resource, ""
+        elements.nodes.append(run.made_from.get(owner, ()))
+    for holder, name, value, fields in run.sources:
+        place = owners.get(id(holder))
+        if place is not None:
+            place[0].add(place[1], place[2], name, value, fields)
+    for number, elements in found.items():
+        entry = entries[number]
+        stated, known = update.about(elements.nodes), update.known.get(entry.resource_type, {})
+        entry.sources = FieldSources(elements.all, stated, frozenset(elements.initial), known, update.is_snapshot)
+
+
+def _is_update(entry: Entry) -> bool:
+    is_told = entry.method is Method.UPDATE and entry.identity is not None
+    return is_told and entry.resource_type not in TOLD_AS_A_WHOLE
 
 
 def updates_of(entries: Iterable[Entry]) -> list[Json]:
@@ -106,48 +117,44 @@ def _left_out(resource: Json, sources: FieldSources) -> Iterator[str]:
             yield path
 
 
-def _elements(
-    resource: Json, owners: Sequence[int], by_owner: Mapping[int, list[Note]]
-) -> tuple[Mapping[str, str | list[str]], frozenset[str]]:
-    """The fields of each element, and the elements whose values only a new resource takes."""
-    found = _Elements()
-    for owner in owners:
-        for note in by_owner.get(owner, ()):
-            found.add("", resource, note)
-    for name, value in resource.items():
-        if type(value) is dict:
-            for note in by_owner.get(id(value), ()):
-                found.add(f"{name}.", value, note)
-    return {**found.single, **found.lists}, frozenset(found.initial)
-
-
 class _Elements:
-    """Collects the fields of one resource's elements; the last record of an element counts."""
+    """Collects the fields of one resource's elements; the last record of an element counts.
+
+    `initial`: elements whose values only a new resource takes.  `nodes`: what the resource is made from.
+    """
 
     def __init__(self) -> None:
-        self.single: dict[str, str] = {}
-        self.lists: dict[str, list[str]] = {}
         self.initial: set[str] = set()
+        self.nodes: list[Sequence[object]] = []
+        self._single: dict[str, str] = {}
+        self._lists: dict[str, list[str]] = {}
         self._places: dict[str, dict[Any, int]] = {}
 
-    def add(self, prefix: str, owner: Json, note: Note) -> None:
+    @property
+    def all(self) -> dict[str, str | list[str]]:
+        """Single elements and lists."""
+        return {**self._single, **self._lists}
+
+    def add(self, owner: Json, prefix: str, name: str, value: Any, fields: str) -> None:
         """One recorded value, if it is in the result."""
-        name, value, fields = note
         held, path = owner.get(name), prefix + name
-        plain = fields.removeprefix(INITIAL).strip()
         if type(held) is list:
             place = self._place(path, held, value)
             if place is not None:
-                self.lists[path][place] = plain
-        elif held is not None and (held is value or held == value):
-            self.single[path] = plain
-            (self.initial.add if fields != plain else self.initial.discard)(path)
+                self._lists[path][place] = fields.removeprefix(INITIAL).strip()
+        elif held is value or held == value:
+            if fields[0] == INITIAL:
+                self.initial.add(path)
+                fields = fields[1:].strip()
+            elif self.initial:
+                self.initial.discard(path)
+            self._single[path] = fields
 
     def _place(self, path: str, held: list[Any], value: Any) -> int | None:
         """The place of an item in its list."""
         places = self._places.get(path)
         if places is None:
-            self.lists[path] = [""] * len(held)
+            self._lists[path] = [""] * len(held)
             places = self._places[path] = {_name(item): place for place, item in enumerate(held)}
         return places.get(_name(value))
 
