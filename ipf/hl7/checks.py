@@ -9,6 +9,7 @@ Each of these would put data on somebody else's record, or end as delivered alth
 * What the structure requires and maps need is there, and says something: PID, MRG, OBR, TXA and others (`_CONTENT`).  A
   PID names a person: by a number or a name.  EVN and PV1 may be missing, as senders leave them out and nothing depends
   on them.
+* MRG has a number of what the event merges, moves or renames: a patient, an account, a visit.
 * A message of orders has an order: ORC, OBR, RXO or another of them.
 * A structure with an optional PID has one, unless an operator lists the message type (IPF_WITHOUT_PATIENT_TYPES).
 * Where the structure has one PID, PV1, MRG or TXA, there are not two of different subjects.  Senders repeat them before
@@ -36,6 +37,13 @@ _CONTENT = frozenset(
 )
 _ORDERING = ("ORC", "OBR", "RXO", "RXE", "RXD", "RXG", "RXA", "RQD", "RQ1", "ODS", "ODT")
 """The segments that make an order; senders leave ORC out."""
+_MERGED = {
+    **dict.fromkeys(("A18", "A30", "A34", "A36", "A39", "A40", "A43", "A46", "A47"), ("MRG_1", "MRG_4")),
+    "A48": ("MRG_1", "MRG_2", "MRG_4"),
+    **dict.fromkeys(("A35", "A41", "A44", "A49"), ("MRG_3",)),
+    **dict.fromkeys(("A42", "A45", "A50", "A51"), ("MRG_5", "MRG_6")),
+}
+"""The fields of MRG, by event, of which one has the number: of a patient, an account, a visit."""
 _PERSON_NUMBERS = ("PID_3", "PID_2", "PID_4", "PID_19", "PID_20")
 _NAME_PARTS = 6  # components of PID-5 that are names; the others say what kind of name it is
 _NUMBERS = {"PID": "PID_3", "PV1": "PV1_19", "MRG": "MRG_1", "TXA": "TXA_12"}
@@ -52,6 +60,9 @@ def check_message(message: Message, without_patient: Collection[str] = ()) -> No
     names = {segment.name for segment in message.all_segments}
     may_lack_patient = message.message_type in without_patient
     _check_content(tree, definition.root, definition.name, _CONTENT - {"PID"} if may_lack_patient else _CONTENT)
+    if not may_lack_patient and any(not _says_something(one) for one in tree.children("PID")):
+        raise _missing("PID", f"{definition.name} requires it", is_empty=True)
+    _check_merge(message)
     if _lacks_order(message, definition.root):
         raise _missing("ORC", f"{definition.name} without an order")
     if not names.isdisjoint(_NUMBERS):
@@ -126,6 +137,17 @@ def _required(item: Item, content: Collection[str]) -> str | None:
         return item.name if item.name in content else None
     slots = (slot for slot in item.group.slots if slot.required)
     return next((name for slot in slots for one in slot.alternatives if (name := _required(one, content))), None)
+
+
+def _check_merge(message: Message) -> None:
+    """Problem REQUIRED: MRG has no number of what the event merges, moves or renames."""
+    needed = _MERGED.get(message.header.trigger if message.header.message_code == "ADT" else "")
+    if needed is None:
+        return
+    for segment in message.segments("MRG"):
+        if not any(field.text for name in needed for field in segment.children(name)):
+            fields = " or ".join(name.replace("_", "-") for name in needed)
+            raise Problem(Category.REQUIRED, f"the segment has no {fields}: {message.message_type} requires it", "MRG")
 
 
 def _lacks_order(message: Message, definition: Definition) -> bool:

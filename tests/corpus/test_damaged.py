@@ -33,6 +33,14 @@ class DamageTests(TestCase):
         with_sample = {library.map_url(samples.message(name).message_type) for name in samples.names()}
         self.assertEqual({library.map_url(one) for one in library.message_types} - with_sample, set())
 
+    def test_a_person_is_not_all(self) -> None:
+        """A problem without the problem, an answer without an order: the patient alone is no success."""
+        head = "MSH|^~\\&|A|B|||2026||{}|1|P|2.5.1\rPID|1||1^^^B^MR||X\r"
+        for kind, segments in (("PPR^PC1^PPR_PC1", "PRB|AD\r"), ("PPR^PC1^PPR_PC1", "GOL|AD\rPRB|AD|2026\r")):
+            message = Message.parse((head.format(kind) + segments).encode())
+            problem = self.assertRaises(Problem, damage.strict().transform_message, message)
+            self.assertIn("stores nothing", problem.text)
+
     def test_a_map_may_make_nothing(self) -> None:
         """When its header says so; the problem names the map and how."""
         text = (

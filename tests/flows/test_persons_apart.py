@@ -159,6 +159,8 @@ class PersonTests(EngineTestCase):
                 (head(sender, "ORU^R01^ORU_R01", "N7"), a, ORDER.format("NOBODY"), "OBX|1|ST|X||screen", "ing"),
             ),
             ("N8", "PID", (head(sender, "ADT^A01^ADT_A01", "N8"), 'PID|1||""||""||19800101|F', pv1("NOBODYX"))),
+            ("N11", "MRG", (head(sender, "ADT^A40^ADT_A39", "N11"), "EVN|A40|2026", a, "MRG|||NOBODYACC")),
+            ("N12", "stores nothing", (head(sender, "PPR^PC1^PPR_PC1", "N12"), a, "PRB|AD|2026")),
             ("N9", "ORC", (head(sender, "ORM^O01^ORM_O01", "N9"), a, pv1("NOBODYY"))),
             ("N10", "stores nothing", (head(sender, "SIU^S23^SIU_S12", "N10"), "SCH|1|NOBODYB||||X|Y", "RGS|1|A")),
         ):

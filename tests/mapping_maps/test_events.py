@@ -253,7 +253,9 @@ class MergeTests(TestCase):
         """MessageHeader.focus is never empty."""
         for one in ADT:
             event = f"A{one:02}"
-            segments = ["NPU|W^1^2|O"] if event == "A20" else [pid(), mrg("200^^^HOSP^MR", account="A9"), pv1()]
+            segments = (
+                ["NPU|W^1^2|O"] if event == "A20" else [pid(), mrg("200^^^HOSP^MR", account="A9", visit="V9"), pv1()]
+            )
             with self.subTest(event=event):
                 (header,) = [
                     made["resource"]

@@ -3,25 +3,43 @@
 The envelope (MessageHeader, Provenance) and what a message only mentions (the sender's Organization, a Practitioner, a
 Location) do not count: a message of which nothing else is stored must not end as delivered, unless its map says so in
 its header: `/// empty = "permitted"`.
+
+The maps of the project store more than a person and a visit of a message of results, orders, documents and others.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ipf.errors import Category, Problem
 from ipf.mapping.bundle.identity import CREATE_ONCE, RULES
 from ipf.mapping.bundle.transaction import Transaction
+from ipf.mapping.language.model import StructureMap
 from ipf.ports.identity import Role
 from ipf.ports.queries.entries import Entry
 
 PERMITTED = "permitted"
 _ENVELOPE = frozenset(("MessageHeader", "Provenance"))
+_OF_EVENTS = frozenset(
+    ("ORU", "OUL", "ORM", "OMG", "OML", "OMP", "RDE", "RDS", "RGV", "RAS", "MDM", "SIU", "DFT", "PPR", "REF")
+)
+"""Messages that bring more than a person and a visit (MSH-9.1)."""
+_PERSONS = frozenset(("Patient", "Encounter", "RelatedPerson", "Coverage", "Account", "CareTeam"))
+_OURS = "urn:ipf:map:"
 
 
-def has_substance(made: Transaction) -> bool:
+def check_substance(made: Transaction, message_code: str, content: StructureMap) -> None:
+    """Problem REQUIRED: `content`, a map, stores nothing of what the message is about, and does not say that it may."""
+    if not _has_substance(made, message_code, content.url) and content.meta("empty") != PERMITTED:
+        text = f"{content.url} stores nothing of what the message is about"
+        raise Problem(Category.REQUIRED, f'{text}; a map that may says /// empty = "{PERMITTED}"')
+
+
+def _has_substance(made: Transaction, message_code: str, canonical: str) -> bool:
     """Whether an entry is about something; also of a result that is no transaction."""
     if made.entries is not None:
-        return any(map(_is_about, made.entries))
+        is_person_enough = message_code not in _OF_EVENTS or not canonical.startswith(_OURS)
+        return any(_is_about(one) and (is_person_enough or one.resource_type not in _PERSONS) for one in made.entries)
     bundle = made.bundle()
     return bundle.get("type") != "transaction" or any(map(_writes, bundle.get("entry", ())))
 

@@ -27,7 +27,7 @@ from ipf.fhir.model.packages import Packages
 from ipf.hl7.checks import check_message
 from ipf.hl7.message import Message
 from ipf.hl7.queries import is_event
-from ipf.mapping.bundle.substance import PERMITTED, has_substance
+from ipf.mapping.bundle.substance import check_substance
 from ipf.mapping.bundle.transaction import Transaction, finished
 from ipf.mapping.compiler.compile import Compiler, Program
 from ipf.mapping.compiler.conversions import message_zone
@@ -262,9 +262,8 @@ class Library:
                 program.run(message, key, overrides=overrides)  # a traced program marks no fields
             bundle, run = program.run(message, key, trace=trace, overrides=overrides)
         made = finished(bundle, run, message_rules(program, message, self.environment.identity))
-        if checked and not has_substance(made) and program.content.meta("empty") != PERMITTED:
-            text = f"{program.content.url} stores nothing of what the message is about"
-            raise Problem(Category.REQUIRED, f'{text}; a map that may says /// empty = "{PERMITTED}"')
+        if checked:
+            check_substance(made, message.header.message_code, program.content)
         if run.trace is not None:
             run.trace.finish(made.bundle(), made.merged)
         return MappingResult(

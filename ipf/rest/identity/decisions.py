@@ -14,7 +14,7 @@ resource is new), or a conflict, which only people can decide.  No function here
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -206,18 +206,33 @@ def decide_principal(
 
 
 def of_same_content(
-    resource: Json, people: Collection[str], candidates: Sequence[Candidate], orders: Mapping[str, str]
+    resource: Json,
+    people: Collection[str],
+    candidates: Sequence[Candidate],
+    orders: Mapping[str, str],
+    reported: Callable[[], Collection[str]],
 ) -> list[Candidate]:
     """The candidates that a resource may update by what their number is of; those of other patients if no other is.
 
     Of several results those of the same time.  `orders`: references to the orders of the message by their names in it.
+    `reported`: the ids of the results of stored reports that the message updates; they are of its orders.
     """
     own = [one for one in candidates if is_of(one, people)]
     found = [one for one in own or candidates if one not in own or not contradict(resource, one.resource, orders)]
+    if not found and "basedOn" in resource:
+        plain = {name: value for name, value in resource.items() if name != "basedOn"}
+        known = reported()
+        found = [one for one in own if one.id in known and not contradict(plain, one.resource)]
     time = resource.get("effectiveDateTime")
     if len(found) > 1 and time is not None:
         return [one for one in found if one.resource.get("effectiveDateTime") == time] or found
     return found
+
+
+def results_of(reports: Iterable[Json | None]) -> set[str]:
+    """The ids of the results of reports."""
+    held = [one for report in reports if report is not None for one in report.get("result", ())]
+    return {text.rpartition("/")[2] for text in _references(held)}
 
 
 def decide_auxiliary(people: Collection[str], candidates: Sequence[Candidate]) -> Decision:

@@ -46,6 +46,7 @@ from ipf.rest.identity.decisions import (
     of_same_content,
     patient_id,
     persons_differ,
+    results_of,
     strongest,
     subject_references,
     survivor_reference,
@@ -61,16 +62,14 @@ _MOST_HOPS = 8
 class IdentityPlan:
     """The matches of one unit.  `warnings`: resource type and sentence of each match that was not clear.
 
-    `further`: by the number of an entry, what it updates beside its match.  `orders`: of the message, by their names in
-    it.
+    `further`: by the number of an entry, what it updates beside its match.  `orders`: and reports, by their names.
     """
 
     def __init__(self, prepared: PreparedUnit, snapshot: StoreSnapshot) -> None:
         self.warnings: list[tuple[str, str]] = []
         self.differences: list[IdentityFinding] = []
-        self._prepared = prepared
+        self._prepared, self._snapshot = prepared, snapshot
         self._tenant = prepared.unit.tenant
-        self._snapshot = snapshot
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
         self.orders: dict[str, str] = {}
@@ -115,7 +114,7 @@ class IdentityPlan:
             if not found:
                 return None
         elif is_numbered(entry.resource_type):
-            fitting = of_same_content(entry.resource or {}, people, found, self.orders)
+            fitting = of_same_content(entry.resource or {}, people, found, self.orders, self._reported)
             if not fitting:
                 self._warn(entry, len(found), "the content contradicts; a new one is made")
                 return None
@@ -365,6 +364,12 @@ class IdentityPlan:
             return self._snapshot.matching(*lookups[0])
         return list(dict.fromkeys(key for one in lookups for key in self._snapshot.matching(*one)))
 
+    def _reported(self) -> set[str]:
+        """The ids of the results of stored reports that the message updates."""
+        ids = [one.rpartition("/")[2] for one in self.orders.values() if one.startswith("DiagnosticReport/")]
+        states = [self._snapshot.state((self._tenant, "DiagnosticReport", id)) for id in ids]
+        return results_of([one.resource for one in states if one is not None])
+
     def _state(self, key: tuple[str, str]) -> State | None:
         """The state of a resource; None when there is none.  MoreNeeded when it was not read."""
         whole = self._tenant, *key
@@ -401,15 +406,10 @@ class IdentityPlan:
             self.differences.append(finding)
 
     def _conflict(
-        self,
-        entry: Entry,
-        identity: Identity,
-        kind: ConflictKind,
-        candidates: Sequence[Candidate],
-        people: Iterable[str],
+        self, entry: Entry, identity: Identity, kind: ConflictKind, found: Sequence[Candidate], people: Iterable[str]
     ) -> NoReturn:
         """Raise the conflict."""
-        ids = tuple([f"{entry.resource_type}/{one.id}" for one in sorted(candidates, key=lambda one: one.rid)])
+        ids = tuple([f"{entry.resource_type}/{one.id}" for one in sorted(found, key=lambda one: one.rid)])
         subject = next((f"Patient/{id}" for id in sorted(people)), None)
         finding = IdentityFinding(kind, entry.resource_type, identity.keys, ids, subject, entry.place)
         raise IdentityConflict(finding, conflict_text(finding))

@@ -115,7 +115,7 @@ class UnitPlan:
                 if ranks[number] == rank and found[number] is None:
                     known = found_results.get(key) if key is not None and rank == 1 else None
                     found[number] = end = self._identify(number) if known is None else known
-                    if self._identities is not None and entries[number].resource_type == ORDER:
+                    if self._identities is not None and entries[number].resource_type in (ORDER, "DiagnosticReport"):
                         self._identities.orders[entries[number].full_url or ""] = reference_to(end)
         return cast(list[EntryResult | Pending], found)
 

@@ -274,6 +274,18 @@ class ContentSuite(Suite):
                     self.assertEqual(kinds(await store(self.world, *sent)), ["ok"] * 3)
                     self.assertEqual(await self.values(), {"7 v2": 1, "6 v1": 1})
 
+    async def test_a_correction_of_a_report_whose_order_was_known(self) -> None:
+        """The order came first and has the placer's number only: a correction by the filler's is of the same report."""
+        order = message("OML^O21", PID, "ORC|NW|P1", "OBR|1|P1||T^Test")
+        for number in ("R7001^LAB", "1"):
+            with self.subTest(number=number):
+                await self.renew()
+                results = (ordered(("P1", "F1"), obx(K, "5", number), True), oru("F1", obx(K, "6", number, status="C")))
+                self.assertEqual(kinds(await store(self.world, order, *results)), ["ok"] * 3)
+                self.assertEqual(await self.values(), {"6 v2": 1})
+                await store(self.world, oru("F2", obx(K, "7", number)))
+                self.assertEqual(await self.values(), {"6 v2": 1, "7 v1": 1})
+
     async def test_orders_of_a_message(self) -> None:
         """The same OBX-21 and OBX-3 under two orders of one message, and the same order told twice."""
         for number in ("R7001^LAB", "1"):
