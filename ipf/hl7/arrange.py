@@ -10,19 +10,25 @@ already and does not repeat, which then does (a second OBR of one ORC), or its p
 where (3) would be possible: else a segment out of order would begin another patient or order.  No segment but PID
 begins a further group with a patient by (3): what follows would have no subject.
 
+A segment that no place is for stays in the open group, but IAM goes where AL1 has its place: a procedure or an
+insurance before it does not have the allergy.
+
 Source: HL7 v2.9 section 2.12 (chapter formats, abstract message syntax)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Path, Structure
+from ipf.hl7.structure import PRIOR_RESULT, Definition, Group, Path, Structure, newest_structure
 
 _MOST_WARNINGS = 50
 _PREVIOUS_RESULTS = "PR"
+_ROLES = frozenset(("ROL", "PRT"))
+_LIKE = {"IAM": "AL1"}
+"""By segment: another one whose place it takes where it has none."""
 _REQUEST = re.compile(r"(?!PR|RE)[A-Z]{2}")  # ORC-1 of an order, not of results
 
 
@@ -52,11 +58,32 @@ class _Open:
         return self.slot if self.slot >= 0 and self.definition.slots[self.slot].repeats else self.slot + 1
 
 
-def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, list[str]]:
-    """The tree of a message, and a warning for each misplaced segment."""
+def arrange(stated: Structure, segments: Sequence[Named]) -> tuple[Structure, Group, list[str]]:
+    """The tree of a message, with a warning for each misplaced segment.
+
+    A role that the stated version has below a procedure only, and that comes without one, is placed by the newest
+    version of the structure.  The structure is the one that was used.
+    """
+    tree, warnings, beginning = _arrange(stated, segments)
+    if not beginning or not _ROLES.issuperset(beginning):
+        return stated, tree, warnings
+    newest = newest_structure(stated.name)
+    names = {segment.name for segment in segments} & stated.all_names
+    if newest is None or newest is stated or not names <= newest.all_names:
+        return stated, tree, warnings
+    other, others, left = _arrange(newest, segments)
+    if left:
+        return stated, tree, warnings
+    text = f"no place in {stated.name} of v{stated.version}, read as in v{newest.version}"
+    return newest, other, [f"{', '.join(sorted(set(beginning)))}: {text}", *others]
+
+
+def _arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, list[str], list[str]]:
+    """The tree, the warnings, and the segments that begin a group whose required first segment is missing."""
     root = Group(structure.name)
     opened = [_Open(root, structure.root)]
     warnings: list[str] = []
+    beginning: list[str] = []
     for number, segment in enumerate(segments, 1):
         if segment.name == "ORC" and PRIOR_RESULT in structure.group_names and _begin_prior_result(opened, segment):
             continue
@@ -69,14 +96,24 @@ def arrange(structure: Structure, segments: Iterable[Named]) -> tuple[Group, lis
             continue
         is_placed = depth is not None and _fill_place(opened, segment, depth)
         if depth is not None and not is_placed and _go_on(opened, segment, lenient=True):
+            beginning.append(segment.name)
             continue
         known = is_placed or is_filled or (known and _put_back(opened, segment))
         if not known:
-            opened[-1].group.add(segment)
+            _group_for(opened, segment.name).add(segment)
         if (known or not segment.name.startswith("Z")) and len(warnings) < _MOST_WARNINGS:
             reason = "is out of order" if known else f"is not part of {structure.name} in v{structure.version}"
             warnings.append(f"segment {number} ({segment.name}) {reason}")
-    return root, warnings
+    return root, warnings, beginning
+
+
+def _group_for(opened: list[_Open], name: str) -> Group:
+    """The group in which a segment without a place stays."""
+    like = _LIKE.get(name)
+    for here in reversed(opened) if like is not None else ():
+        if any(item.name == like for slot in here.definition.slots for item in slot.alternatives):
+            return here.group
+    return opened[-1].group
 
 
 def _fill_patient(opened: list[_Open], pid: Named) -> bool:

@@ -361,7 +361,7 @@ class Message:
         if defined is None or name in defined.only_at_root or is_site_segment(defined, name):
             return by_name.get(name, [])
         tree = self._tree or self.tree()
-        if name not in by_name and name not in defined.group_names:
+        if name not in by_name and name not in (self._structure or defined).group_names:
             return []  # the usual case
         return tree.children(name)
 
@@ -378,7 +378,7 @@ class Message:
                 for segment in self._segments():
                     self._tree.add(segment)
             else:
-                self._tree, warnings = arrange(defined, self._segments())
+                self._structure, self._tree, warnings = arrange(defined, self._segments())
                 self._warnings += warnings
         return self._tree
 

@@ -227,6 +227,13 @@ def structure_with(name: str, version: str, segments: frozenset[str]) -> Structu
     return most if len(segments & most.all_names) > len(segments & found.all_names) else found
 
 
+@lru_cache(maxsize=1024)
+def newest_structure(name: str) -> Structure | None:
+    """The structure in its newest version."""
+    versions = {one for versions, _ in _tables()["structures"].get(name, ()) for one in versions.split()}
+    return structure(name, max(versions, key=_version)) if versions else None
+
+
 def is_structure(name: str) -> bool:
     """Whether the standard has a message structure of this name."""
     return name in _tables()["structures"]

@@ -192,6 +192,12 @@ class MessageFlowTests(EngineTestCase):
             self.assertEqual(found, expected, (kind, value))
         (report,) = self.found("DiagnosticReport?identifier=VAL1")
         self.assertEqual([one["data"] for one in report["presentedForm"]], ["JVBERi0xLjQK"] * 2)
+        shown = self.found(f"Observation?patient={patient['id']}&code=P")
+        self.assertEqual([one["code"]["coding"][0]["display"] for one in shown], ["Report"] * 2)
+        self.assertEqual([one["extension"][0]["valueAttachment"]["data"] for one in shown], ["JVBERi0xLjQK"] * 2)
+        self.assertEqual(
+            {f"Observation/{one['id']}" for one in shown} - {one["reference"] for one in report["result"]}, set()
+        )
         damaged = "OBX|1|ED|P^Report^L||^AP^PDF^uuencode^JVBERi0xLjQK||||||F"
         self.send("\r".join((head.format("V2"), pid, order, damaged, "")).encode())
         self.assertIn("ED-4", self.row("VALUES", "V2", "FAILED")["last_error"])

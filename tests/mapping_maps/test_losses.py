@@ -289,3 +289,39 @@ def _of_entries(text: str, part: Callable[[dict[str, Any]], str]) -> dict[str, s
     for entry in samples.library().transform_message(samples.parse(text))["entry"]:
         by_type.setdefault(entry["resource"]["resourceType"], set()).add(part(entry["request"]))
     return by_type
+
+
+class PlaceTests(TestCase):
+    """ROL and IAM in ADT, of every version and after every group."""
+
+    def test_allergies(self) -> None:
+        """IAM, which no structure of A01 has, is about the patient wherever it stands."""
+        before = (
+            "",
+            "PR1|1||P1^Proc^L||20260101\n",
+            "IN1|1|P1|C1|ACME\n",
+            "AL1|1|DA|ASP^Aspirin^L\n",
+            "GT1|1||G^Guarantor\n",
+        )
+        for version in ("2.2", "2.3", "2.3.1", "2.4", "2.5.1", "2.8"):
+            for event in ("A01", "A04", "A08", "A28", "A31"):
+                for segments in before:
+                    with self.subTest(version=version, event=event, segments=segments):
+                        text = _admission(version, event) + segments + "IAM|1|DA|PEN^Penicillin^L|SV|Rash|A\n"
+                        codes = [values(one, "code.coding.code")[0] for one in found(text, "AllergyIntolerance")]
+                        self.assertEqual(codes, ["ASP", "PEN"] if segments.startswith("AL1") else ["PEN"])
+
+    def test_roles(self) -> None:
+        """ROL after PID or PV1 is of the patient or the visit, also where the stated version has it below PR1 only."""
+        for version in ("2.3", "2.3.1", "2.4", "2.5.1", "2.8"):
+            with self.subTest(version=version):
+                text = _admission(version, "A01") + "ROL|1|AD|AT^Attending^HL70443|9^Doc\nIAM|1|DA|PEN^Penicillin^L\n"
+                [encounter] = found(text, "Encounter")
+                self.assertEqual(values(encounter, "participant.type.coding.code"), ["ATND", "AT"])
+                text = _admission(version, "A01") + "PR1|1||P1^Proc^L||20260101\nROL|1|AD|PP^Primary^HL70443|9^Doc\n"
+                self.assertEqual(len(found(text, "Procedure")), 1)
+
+
+def _admission(version: str, event: str) -> str:
+    head = f"MSH|^~\\&|A|B|||20260310120000||ADT^{event}|1|P|{version}\nEVN|{event}|20260310\n"
+    return f"{head}PID|1||1^^^B^MR||X^Y\nPV1|1|I|W^1|||||||||||||||||V1\n"

@@ -146,7 +146,7 @@ RADIOLOGY = [
     (REPORT, "", "presentedForm.0.creation", "2026-03-04T10:10:00Z"),
     (REPORT, "", "category.coding.code", "RAD"),
     (OBSERVATION, "", "valueString", "No infiltrate | no effusion. | Heart size normal."),
-    (OBSERVATION, "", "category.coding.code", "imaging | imaging"),
+    (OBSERVATION, "", "category.coding.code", " | ".join(["imaging"] * 7)),
 ]
 
 TWO_PATIENTS = [
