@@ -101,7 +101,8 @@ class LibraryLoader:
     def _refuse_newly_broken(self, before: Library, after: Library, installed: Sequence[InstalledMap]) -> None:
         """Problem: a changed folder breaks a map.  Of a start without a check only installed maps are known."""
         urls = {one.url for one in installed} if not self._knows_all_broken else after.broken.keys()
-        problem = newly_broken(before.broken, {url: one for url, one in after.broken.items() if url in urls})
+        known = before.find_broken() if after.broken else {}
+        problem = newly_broken(known, {url: one for url, one in after.broken.items() if url in urls})
         if problem is not None:
             raise problem
 

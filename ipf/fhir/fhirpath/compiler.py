@@ -151,11 +151,12 @@ def _unknown_type(name: str, model: Model) -> Code:
     """A first name that is no type of R4: data of a logical model whose `resourceType` it is, or an element."""
 
     def run(context: Context, this: Items) -> Items:
-        found: Items = []
-        for item in this:
-            named = type(item) is FhirNode and type(item.value) is dict and item.value.get("resourceType") == name
-            found.extend([item] if named else member([item], name, model))
-        return found
+        named = [
+            one
+            for one in this
+            if type(one) is FhirNode and type(one.value) is dict and one.value.get("resourceType") == name
+        ]
+        return named or member(this, name, model)
 
     return Code(run)
 

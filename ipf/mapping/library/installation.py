@@ -178,10 +178,10 @@ class Installation:
 
         def build() -> None:
             with without_garbage_collection():
-                broken = self._build(installed, False).broken
+                broken = self._build(installed, False).find_broken()
                 problem = broken.get(candidate) or newly_broken(self.library.broken, broken)
                 if problem is not None and candidate not in broken:  # other processes may have found more
-                    problem = newly_broken(self._build(now, False).broken, broken)
+                    problem = newly_broken(self._build(now, False).find_broken(), broken)
                 if problem is not None:
                     raise problem.with_traceback(None)
 

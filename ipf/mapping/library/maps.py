@@ -115,7 +115,9 @@ class Library:
         self.definitions: Mapping[str, Json] = {}
         self.vendor_profiles: VendorProfiles | None = None
         self.broken: dict[str, Problem] = {}
-        """Maps with a mistake that were installed over HTTP, and maps that they break, by canonical."""
+        """Maps with a mistake that were installed over HTTP, and maps that they break; see `find_broken`."""
+        self._unchecked: Sequence[InstalledMap] = ()
+        self._installed: frozenset[str] = frozenset()
         if compiled:
             for message_type in types:
                 self.program_for(message_type)
@@ -156,8 +158,9 @@ class Library:
             del types[name]  # its file is named after no message type
         library = cls(maps, types, environment, compiled=False, generic=of_any if generic else None)
         library.packages, library.definitions, library.broken = packages, definitions, unreadable
-        check_installed(library, installed)
+        library._unchecked, library._installed = installed, frozenset(one.url for one in installed)
         if compiled:
+            library.find_broken()
             check_folder(library, own, installed, lambda: cls.load(
                 folder, offset=offset, packages=packages, compiled=False, generic=generic, identity=identity
             ))  # fmt: skip
@@ -320,7 +323,10 @@ class Library:
                 content = self.maps.get(url)
                 if content is None:
                     raise Problem(Category.UNMAPPED, f"no StructureMap {url[:200]} is installed")
-                found = self._programs[url] = Program(self._compiler, content)
+                program = Program(self._compiler, content)
+                if url in self._installed:  # the same mistakes are found, whichever process compiles it
+                    self._compiler.check_groups(content)
+                found = self._programs[url] = program
         return found
 
     def check(self, canonical: str) -> None:
@@ -335,6 +341,13 @@ class Library:
             self.program(content.url)
         with self._compiling:
             self._compiler.check_groups(content)
+
+    def find_broken(self) -> Mapping[str, Problem]:
+        """`broken`, after the installed maps were compiled; a library that compiles on demand does it at this call."""
+        with self._compiling:
+            installed, self._unchecked = self._unchecked, ()
+            check_installed(self, installed)
+        return self.broken
 
     def is_compiled(self, canonical: str) -> bool:
         """Whether `program` returns without compiling."""

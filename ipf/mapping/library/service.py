@@ -94,6 +94,7 @@ def result_json(result: MappingResult) -> Json:
 
 
 def _maps(library: Library) -> Json:
+    library.find_broken()
     types = {name: library.map_url(name) for name in library.message_types}
     maps = [
         {

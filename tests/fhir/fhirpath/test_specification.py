@@ -224,7 +224,7 @@ class SpecificationTest(unittest.TestCase):
         )
 
     def test_quantities_of_data(self) -> None:
-        """A number with a unit of UCUM, or without a system, is a quantity; others are structures."""
+        """The code of another system is no unit of UCUM, however it is spelled; it is comparable with itself."""
         for more, wanted in (
             ({"system": UCUM, "code": "min"}, [True]),
             ({"unit": "min"}, [True]),
@@ -234,7 +234,18 @@ class SpecificationTest(unittest.TestCase):
         ):
             data = {"resourceType": "Observation", "valueQuantity": {"value": 4, **more}}
             self.assertEqual(wanted, compile("value = 4 'min'").evaluate(data), more)
-            self.assertEqual(wanted, compile("value.toQuantity().exists()").evaluate(data), more)
+        other = {"value": 4, "system": "http://other.test", "code": "min"}
+        low = {"resourceType": "Observation", "valueRange": {"low": other, "high": {**other, "value": 5}}}
+        for text, found in (
+            ("value.low < value.high", [True]),
+            ("value.low > value.high", [False]),
+            ("value.low = value.low and value.low != value.high", [True]),
+            ("value.low + value.high > value.high", [True]),
+            ("value.low < 5 'min'", []),
+            ("value.low.toQuantity('s')", []),
+            ("value.low.code", ["min"]),
+        ):
+            self.assertEqual(found, compile(text).evaluate(low), text)
 
     def test_data_of_no_known_type(self) -> None:
         """The `resourceType` of a logical model begins a path; its values have the types of JSON."""

@@ -33,6 +33,19 @@ class Invariants(Base):
         )
         self.assertIn(("invariant", "Patient"), found(PATIENT, "warning"))  # dom-6, a best practice
 
+    def test_ranges(self) -> None:
+        """rng-2, in units of UCUM and of other systems; units that cannot be compared decide nothing."""
+        other, ucum = {"system": "http://x.test", "code": "kg"}, {"system": "http://unitsofmeasure.org", "code": "kg"}
+        place = [("invariant", "Observation.value.ofType(Range)")]
+        rows: list[tuple[Json, Json, bool]] = [
+            (other, other, True), (ucum, ucum, True), ({"unit": "x"}, {"unit": "x"}, True), (ucum, other, False),
+        ]  # fmt: skip
+        for low, high, is_decided in rows:
+            for first, second in ((1, 2), (2, 1)):
+                range_ = {"low": {**low, "value": first}, "high": {**high, "value": second}}
+                expected = place if is_decided and first > second else []
+                self.check([(with_(OBSERVATION, valueRange=range_), expected)])
+
     def test_native_invariants_agree_with_fhirpath(self) -> None:
         patient = {"resourceType": "Patient", "id": "p"}
         of_p = {"reference": "#p"}

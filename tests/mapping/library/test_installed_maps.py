@@ -184,7 +184,7 @@ class BrokenMapTests(TestCase):
         await installation.start()
         await self.codes.install("StructureMap", URL, "broken", resource(BROKEN["a called group"][0]))
         await refresh_safely(installation)
-        self.assertEqual(list(installation.library.broken), [URL])
+        self.assertEqual(list(installation.library.find_broken()), [URL])
         self.assertEqual(await self.gender(installation), "female")
 
     async def test_an_import_of_the_folder(self) -> None:

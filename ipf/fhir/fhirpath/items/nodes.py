@@ -164,20 +164,19 @@ _CALENDAR = {"a": "year", "mo": "month", "d": "day", "h": "hour", "min": "minute
 
 
 def to_quantity(value: dict[str, Any]) -> Quantity | None:
-    """A FHIR Quantity as a value; None without a number, with a comparator, and for a system other than UCUM.
+    """A FHIR Quantity as a value; None when it has no number, or a comparator that makes it a range.
 
-    A comparator makes it a range, and a code of another system may be spelled as a unit of UCUM that it is not.
+    A code of another system may be spelled as one of UCUM: its unit is `system|code`, comparable with itself only.
     Durations in UCUM units become calendar durations, as https://hl7.org/fhir/R4/fhirpath.html#quantity says.
     """
     number = value.get("value")
     if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)) or value.get("comparator"):
         return None
     system, code = value.get("system"), value.get("code")
-    if system not in (UCUM_SYSTEM, None):
-        return None
     if system == UCUM_SYSTEM and type(code) is str and code in _CALENDAR:
         return Quantity(decimal_of(number), _CALENDAR[code], calendar=True)
-    return Quantity(decimal_of(number), str(code or value.get("unit") or "1"))
+    unit = str(code or value.get("unit") or "1")
+    return Quantity(decimal_of(number), unit if system in (UCUM_SYSTEM, None) else f"{system}|{unit}")
 
 
 def decimal_of(number: int | float | Decimal) -> Decimal:
