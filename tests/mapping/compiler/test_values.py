@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem
 from ipf.fhir.fhirpath import compile
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.hl7.message import Message
 from ipf.mapping.compiler.conversions import as_text, conversions, date_time, instant
 from ipf.mapping.compiler.emit import Writer
 from ipf.mapping.compiler.expressions.expression import Expression
 from ipf.mapping.compiler.expressions.native import condition, text
 from ipf.mapping.compiler.expressions.native_source import condition_source
-from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2
+from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2, fhir
 from ipf.mapping.compiler.scope import Layout, Scope
 from ipf.mapping.compiler.v2 import children, first_text, is_present, presence, raw_parts, text_reader
 from ipf.mapping.language.concepts import ConceptTables, Table, load_tables
@@ -114,6 +116,21 @@ EXPRESSIONS = [
     "pid.PID_8 = PID_8",
     "PID_40.exists()",
     "true",
+    "iif(PID_8.exists(), PID_8 = 'M', PID_9 = 'X')",
+    "iif(PID_9.exists(), PID_8 = 'M', PID_9 = 'X')",
+    "iif(PID_9 = 'X', true, PID_8 != 'M')",
+    "name.startsWith('http')",
+    "name.startsWith('x').not()",
+    "name != ''",
+    "name = 'http://x'",
+    "coding.system.empty()",
+    "coding.system.exists()",
+    "coding.display.exists()",
+    "coding.version.empty()",
+    "coding.code != literal.trim()",
+    "coding.code = literal.trim()",
+    "coding.display != literal.trim()",
+    "coding.code != name",
 ]
 TEXTS = [
     "PID_8",
@@ -124,7 +141,13 @@ TEXTS = [
     "PID_8.replaceMatches('M', '')",
     "PID_9.replaceMatches('M', '')",
     "literal.replaceMatches('(M)', '$1$1') & PID_8",
+    "'v2-' & name.substring(3)",
+    "literal.substring(1) & 'x'",
+    "'a' & literal.substring(5)",
 ]
+
+
+_NAMES = re.compile(r"\b(pid|literal|name|coding)\b")
 
 
 class ConversionTests(TestCase):
@@ -152,17 +175,25 @@ class NativeTests(TestCase):
         self.scope = Scope(Layout())
         self.scope.bind("pid", 1, V2, is_source=True)
         self.scope.bind("literal", 2, STRING, is_source=True)
-        self.frame = [None, self.pid, "M"]
+        self.scope.bind("name", 3, STRING, is_source=True, is_json=True)
+        self.scope.bind("coding", 4, fhir("Coding"), is_source=False)
+        self.coding = {"code": "M", "display": " ", "_version": {"extension": [{"url": "x", "valueString": "1"}]}}
+        self.frame = [None, self.pid, "M", "http://x", self.coding]
+        self.variables = {
+            "pid": self.pid,
+            "literal": "M",
+            "name": "http://x",
+            "coding": FhirNode(self.coding, "Coding"),
+        }
 
     def read(self, expression: str) -> Expression:
         return Expression.read(expression, self.scope, V2, "", ValueError)
 
     def test_conditions(self) -> None:
-        variables = {"pid": self.pid, "literal": "M"}
         for one in EXPRESSIONS:
             found = condition(self.read(one).node, self.scope.names, V2)
             self.assertIsNotNone(found, one)
-            general = compile(one.replace("pid.", "%pid.").replace("literal", "%literal")).evaluate(self.pid, variables)
+            general = compile(_NAMES.sub(r"%\1", one)).evaluate(self.pid, self.variables)
             self.assertEqual(found and found(self.frame, self.pid), general[0] if general else None, one)
             for wanted in (True, False):
                 self.assertEqual(self.written(one, wanted), bool(general) and general[0] is wanted, (one, wanted))
@@ -178,10 +209,9 @@ class NativeTests(TestCase):
         return bool(frame[-1])
 
     def test_texts(self) -> None:
-        variables = {"pid": self.pid, "literal": "M"}
         for one in TEXTS:
             found = text(self.read(one).node, self.scope.names, V2)
-            general = compile(one.replace("literal", "%literal")).evaluate(self.pid, variables)
+            general = compile(_NAMES.sub(r"%\1", one)).evaluate(self.pid, self.variables)
             wanted = (as_text(general[0]) if general else None) or None
             self.assertEqual(found and found(self.frame, self.pid), wanted, one)
             writer = Writer()
@@ -196,6 +226,10 @@ class NativeTests(TestCase):
             "PID_8.iif(true, 'a')",
             "PID_3.where(CX_1 = 'A1').exists()",
             "PID_8.matches(PID_9)",
+            "name.exists()",
+            "name.count() = 1",
+            "coding.extension.exists()",
+            "coding.userSelected.exists()",
         ):
             self.assertIsNone(condition(self.read(one).node, self.scope.names, V2), one)
         self.assertIsNone(condition(self.read("PID_8 = 'M'").node, self.scope.names, UNKNOWN))

@@ -14,13 +14,16 @@ from dataclasses import fields
 from typing import Any
 
 from ipf.fhir.fhirpath.functions import patterns
+from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.fhirpath.language import ast
+from ipf.fhir.model.definitions import definitions
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.scope import Variable
 from ipf.mapping.compiler.v2 import children, presence
 from ipf.mapping.runtime.run import Frame
 
 FOCUS = "context"
+_TEXTS = frozenset(("code", "id", "string", "uri"))
 
 Decide = Callable[[Frame, Any], bool | None]
 Nodes = Callable[[Frame, Any], Any]
@@ -47,7 +50,17 @@ def condition(node: ast.Node, names: Names, item: Kind) -> Decide | None:
         return _binary(node, names, item)
     if isinstance(node, ast.Function) and node.focus is not None:
         return _function(node, names, item)
+    if isinstance(node, ast.Function) and node.name == "iif" and len(node.args) == 3:
+        return _choice([condition(one, names, item) for one in node.args])
     return None
+
+
+def _choice(parts: list[Decide | None]) -> Decide | None:
+    """`iif(test, one, other)`: the other one also when the test is empty."""
+    test, one, other = parts
+    if test is None or one is None or other is None:
+        return None
+    return lambda frame, item: one(frame, item) if test(frame, item) else other(frame, item)
 
 
 def _binary(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
@@ -94,6 +107,8 @@ def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     """`path.count() = 1`"""
     left, right = node.left, node.right
     if not isinstance(left, ast.Function) or left.name != "count" or left.args or left.focus is None:
+        return None
+    if _is_json(left.focus, names):
         return None
     nodes = _nodes(left.focus, names, item)
     if nodes is None or not isinstance(right, ast.Literal) or type(right.value) is not int:
@@ -191,6 +206,12 @@ def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Dec
         owner = owner_slot(focus.focus, names, item)
         if owner is not None:
             return _present_child(owner, presence(focus.name), wanted=wanted)
+        target = _target_member(focus, names)
+        if target is not None:
+            slot, keys = target, (focus.name, f"_{focus.name}")
+            return lambda frame, item: any(one in frame[slot] for one in keys) is wanted
+    if _is_json(focus, names):
+        return None
     nodes = _nodes(focus, names, item)
     return None if nodes is None else lambda frame, item: bool(nodes(frame, item)) is wanted
 
@@ -211,6 +232,23 @@ def _present_child(slot: int, present: Callable[[Any], bool], *, wanted: bool) -
     if wanted:
         return lambda frame, item: present(item)
     return lambda frame, item: not present(item)
+
+
+def _is_json(node: ast.Node, names: Names) -> bool:
+    """Whether a variable may be a primitive of a JSON source that has extensions alone: there, but without a value."""
+    variable = names.get(node.name) if isinstance(node, ast.Variable) else None
+    return variable is not None and variable.is_json
+
+
+def _target_member(node: ast.Member, names: Names) -> int | None:
+    """Slot of the object of a single text of a target (`coding.system`)."""
+    variable = names.get(node.focus.name) if isinstance(node.focus, ast.Variable) else None
+    if variable is None or variable.is_source or variable.kind.model != "fhir":
+        return None
+    element = definitions().element(variable.kind.name, node.name)
+    if element is None or element.many or element.choice or not set(element.types) <= _TEXTS:
+        return None
+    return variable.slot
 
 
 def _not(inner: Decide) -> Decide:
@@ -260,9 +298,23 @@ def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
     if isinstance(node, ast.Function) and node.focus is not None and node.name == "first" and not node.args:
         inner = _nodes(node.focus, names, item)
         return None if inner is None else lambda frame, item: inner(frame, item)[:1]
+    if isinstance(node, ast.Function) and node.name == "trim" and isinstance(node.focus, ast.Variable):
+        return _trimmed(_variable(node.focus.name, names, item))
     if isinstance(node, ast.Member):
         return _member(node, names, item)
     return None
+
+
+def _trimmed(inner: Nodes | None) -> Nodes | None:
+    """`text.trim()` of a variable."""
+    if inner is None:
+        return None
+
+    def nodes(frame: Frame, item: Any) -> Any:
+        texts = [_text(one) for one in inner(frame, item)]
+        return [one.strip() for one in texts if one is not None]
+
+    return nodes
 
 
 def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
@@ -271,15 +323,22 @@ def _variable(name: str, names: Names, item: Kind) -> Nodes | None:
     variable = names.get(name)
     if variable is None or not (variable.kind.is_text or variable.kind == STRING) or not variable.is_source:
         return None
-    if variable.is_json:
-        return None
     slot = variable.slot
+    if variable.is_json:
+        return (lambda frame, item: _plain(frame[slot])) if variable.kind == STRING else None
 
     def nodes(frame: Frame, item: Any) -> Any:
         value = frame[slot]
         return () if value is None else (value,)
 
     return nodes
+
+
+def _plain(value: Any) -> tuple[str, ...]:
+    """The text of a string of a JSON source, or of a literal that a rule passes."""
+    if type(value) is FhirNode:
+        value = value.value
+    return (value,) if type(value) is str else ()
 
 
 def _member(node: ast.Member, names: Names, item: Kind) -> Nodes | None:
@@ -301,9 +360,12 @@ def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind)
     if variable_name == FOCUS:
         return (lambda frame, item: find(item)) if item.is_v2 else None
     variable = names.get(variable_name)
-    if variable is None or not variable.kind.is_v2:
+    if variable is None:
         return None
     slot = variable.slot
+    if not variable.kind.is_v2:
+        is_text = _target_member(ast.Member(ast.Variable(variable_name), name), names) is not None
+        return (lambda frame, item: _plain(frame[slot].get(name))) if is_text else None
     return lambda frame, item: find(frame[slot])
 
 
@@ -332,6 +394,8 @@ def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
         return lambda frame, item: literal
     if isinstance(node, ast.Function) and node.name == "replaceMatches" and node.focus is not None:
         return _replaced(node.focus, [string(one) for one in node.args], names, item)
+    if isinstance(node, ast.Function) and node.name == "substring" and isinstance(node.focus, ast.Variable):
+        return _rest(node, names, item)
     nodes = _nodes(node, names, item)
     if nodes is None:
         return None
@@ -341,6 +405,15 @@ def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
         return _text(found[0]) if found else None
 
     return text_of_path
+
+
+def _rest(node: ast.Function, names: Names, item: Kind) -> Text | None:
+    """`text.substring(3)` of a variable."""
+    inner = text(node.focus, names, item) if node.focus is not None else None
+    start = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Literal) else None
+    if inner is None or type(start) is not int or start < 0:
+        return None
+    return lambda frame, item: (inner(frame, item) or "")[start:] or None
 
 
 def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: Kind) -> Text | None:
