@@ -10,6 +10,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.mapping.compiler.compile import Compiler
 from tests.corpus import samples
+from tests.mapping_maps.validity import kinds
 
 FAMILY = "maps"
 
@@ -60,3 +61,28 @@ def with_one_field(random: Random, segments: list[str]) -> tuple[str, str]:
     fields[place] = odd
     changed = [*segments[:number], "|".join(fields), *segments[number + 1 :]]
     return "\n".join(changed), f"{fields[0]}-{place} = {odd[:20]}"
+
+
+class AnimalTests(TestCase):
+    """The extension of an animal has one species: the first in PID-35 that says something, or an unknown one."""
+
+    def test_table(self) -> None:
+        head = "MSH|^~\\&|A|B|||2026||ADT^A08^ADT_A01|1|P|2.5.1\nPID|1||1^^^B^MR||X" + "|" * 30
+        for species, breed, expected in (
+            ("a^Dog", "b", ["a", "b"]),
+            ("~a", "b", ["a", "b"]),
+            ("^~a", "b", ["UNK", "b"]),
+            ("~^~\\&#", "b", ["UNK", "b"]),
+            ("^^^^^^3~a", "b", ["UNK", "b"]),
+            ("", "b", ["UNK", "b"]),
+            ("a", "", ["a"]),
+            ("^^^^^^3", "", None),
+            ("~^~", "", None),
+        ):
+            text = f"{head}{species}|{breed}"
+            self.assertEqual(kinds(text), set(), text)
+            made = samples.library().transform_message(samples.parse(text), checked=False)
+            (patient,) = [one["resource"] for one in made["entry"] if one["resource"]["resourceType"] == "Patient"]
+            found = [one for one in patient.get("extension", ()) if one["url"].endswith("patient-animal")]
+            codes = [part["valueCodeableConcept"]["coding"][0]["code"] for one in found for part in one["extension"]]
+            self.assertEqual(codes or None, expected, text)
