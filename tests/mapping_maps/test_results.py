@@ -347,7 +347,8 @@ def organisms(*parents: tuple[str, str]) -> list[list[str]]:
     bundle = samples.library().transform_message(samples.parse("\n".join(lines)))
     by_url = {one.get("fullUrl"): one["resource"] for one in bundle["entry"]}
     tests = [one["resource"] for one in bundle["entry"] if "valueString" in one["resource"]]
-    found = [[by_url[link["reference"]] for link in one.get("derivedFrom", ())] for one in tests]
+    links = [[link for link in one.get("derivedFrom", ()) if "reference" in link] for one in tests]
+    found = [[by_url[link["reference"]] for link in row] for row in links]
     return [[one["valueCodeableConcept"]["coding"][0]["display"] for one in row] for row in found]
 
 
@@ -366,6 +367,21 @@ class ParentResultTests(TestCase):
         for parent in ("600-7&Bacteria&LN^3", "600-7&Bacteria&LN", "600&Bacteria&LN^1", "00-7&Bacteria&LN^1", "^1", ""):
             with self.subTest(parent=parent):
                 self.assertEqual(organisms((parent, "^F1&LAB")), [[]])
+
+    def test_a_parent_of_an_earlier_message(self) -> None:
+        """It is named: by the descriptor of its value, else the text or the code of OBR-26."""
+        head = "MSH|^~\\&|A|B|||20260310120000||ORU^R01^ORU_R01|1|P|2.5.1\nPID|1||1^^^B^MR||X\n"
+        for sent, display in (
+            ("600-7&Bacteria&LN^1^E. coli", "E. coli"),
+            ("600-7&Bacteria&LN^1", "Bacteria"),
+            ("600-7", "600-7"),
+            ("^1", None),
+        ):
+            order = f"OBR|1|P2|F2|50545-3^Susc^LN{'|' * 22}{sent}|||^F1&LAB\nOBX|1|ST|18906-8^Cipro^LN||S||||||F"
+            bundle = samples.library().transform_message(samples.parse(head + order))
+            [test] = [one["resource"] for one in bundle["entry"] if "valueString" in one["resource"]]
+            expected = None if display is None else [{"type": "Observation", "display": display}]
+            self.assertEqual(test.get("derivedFrom"), expected, sent)
 
     def test_two_cultures(self) -> None:
         """The order says which; without it there is no link."""
