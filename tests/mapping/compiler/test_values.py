@@ -15,8 +15,9 @@ from ipf.hl7.message import Message
 from ipf.mapping.compiler.conversions import as_text, conversions, date_time, instant
 from ipf.mapping.compiler.emit import Writer
 from ipf.mapping.compiler.expressions.expression import Expression
-from ipf.mapping.compiler.expressions.native import condition, text
+from ipf.mapping.compiler.expressions.native import condition
 from ipf.mapping.compiler.expressions.native_source import condition_source
+from ipf.mapping.compiler.expressions.native_text import text
 from ipf.mapping.compiler.kinds import STRING, UNKNOWN, V2, fhir
 from ipf.mapping.compiler.scope import Layout, Scope
 from ipf.mapping.compiler.v2 import children, first_text, is_present, presence, raw_parts, text_reader

@@ -17,7 +17,7 @@ from ipf.fhir.fhirpath import FhirPathError, Host, parse
 from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Writer
-from ipf.mapping.compiler.expressions import native
+from ipf.mapping.compiler.expressions import native, native_text
 from ipf.mapping.compiler.expressions.native_source import condition_source, text_source
 from ipf.mapping.compiler.expressions.types import Typed, fhir_name, typed_reader
 from ipf.mapping.compiler.kinds import Kind
@@ -84,7 +84,7 @@ class Expression:
 
     def text(self) -> Text:
         """The expression as text: its first result, None when it is empty."""
-        fast = native.text(self.node, self.scope.names, self.item)
+        fast = native_text.text(self.node, self.scope.names, self.item)
         if fast is not None:
             return fast
         first = self.first()
@@ -129,7 +129,7 @@ class Expression:
     @property
     def is_text(self) -> bool:
         """Whether `native` compiles it to text."""
-        return native.text(self.node, self.scope.names, self.item) is not None
+        return native_text.text(self.node, self.scope.names, self.item) is not None
 
 
 def _with_references(compiled: Compiled, host: Host, used: list[tuple[str, int, Typed]]) -> Evaluate:

@@ -27,7 +27,6 @@ _TEXTS = frozenset(("code", "id", "string", "uri"))
 
 Decide = Callable[[Frame, Any], bool | None]
 Nodes = Callable[[Frame, Any], Any]
-Text = Callable[[Frame, Any], str | None]
 Names = Mapping[str, Variable]
 
 
@@ -110,7 +109,7 @@ def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
         return None
     if _is_json(left.focus, names):
         return None
-    nodes = _nodes(left.focus, names, item)
+    nodes = nodes_of(left.focus, names, item)
     if nodes is None or not isinstance(right, ast.Literal) or type(right.value) is not int:
         return None
     number, wanted = right.value, node.operator == "="
@@ -122,7 +121,7 @@ def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     literal = string(node.right)
     if literal is None:
         return _equality_of_paths(node, names, item)
-    nodes = _nodes(node.left, names, item)
+    nodes = nodes_of(node.left, names, item)
     if nodes is None:
         return None
 
@@ -132,7 +131,7 @@ def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
             return None
         if len(found) > 1:
             return not wanted
-        text = _text(found[0])
+        text = text_of(found[0])
         return None if text is None else (text == literal) is wanted
 
     return decide
@@ -140,13 +139,13 @@ def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
 
 def _equality_of_paths(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     wanted = node.operator == "="
-    left, right = _nodes(node.left, names, item), _nodes(node.right, names, item)
+    left, right = nodes_of(node.left, names, item), nodes_of(node.right, names, item)
     if left is None or right is None:
         return None
 
     def decide(frame: Frame, item: Any) -> bool | None:
-        first = [_text(one) for one in left(frame, item)]
-        second = [_text(one) for one in right(frame, item)]
+        first = [text_of(one) for one in left(frame, item)]
+        second = [text_of(one) for one in right(frame, item)]
         if not first or not second or None in first or None in second:
             return None
         return (first == second) is wanted
@@ -156,7 +155,7 @@ def _equality_of_paths(node: ast.Binary, names: Names, item: Kind) -> Decide | N
 
 def _membership(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     literals = strings(node.right)
-    nodes = _nodes(node.left, names, item)
+    nodes = nodes_of(node.left, names, item)
     if literals is None or nodes is None:
         return None
     wanted = frozenset(literals)
@@ -165,7 +164,7 @@ def _membership(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
         found = nodes(frame, item)
         if not found:
             return None
-        return _text(found[0]) in wanted  # of several repetitions the first counts
+        return text_of(found[0]) in wanted  # of several repetitions the first counts
 
     return decide
 
@@ -192,7 +191,7 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
         return None if inner is None else _not(inner)
     if node.name in ("exists", "empty") and not node.args:
         return _presence(node.focus, names, item, wanted=node.name == "exists")
-    nodes = _nodes(node.focus, names, item)
+    nodes = nodes_of(node.focus, names, item)
     if nodes is None:
         return None
     literal = string(node.args[0]) if len(node.args) == 1 else None
@@ -212,7 +211,7 @@ def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Dec
             return lambda frame, item: any(one in frame[slot] for one in keys) is wanted
     if _is_json(focus, names):
         return None
-    nodes = _nodes(focus, names, item)
+    nodes = nodes_of(focus, names, item)
     return None if nodes is None else lambda frame, item: bool(nodes(frame, item)) is wanted
 
 
@@ -276,27 +275,28 @@ def _on_text(nodes: Nodes, test: Callable[[str], bool]) -> Decide:
         found = nodes(frame, item)
         if not found:
             return None
-        text = _text(found[0])  # of several repetitions the first counts
+        text = text_of(found[0])  # of several repetitions the first counts
         return None if text is None else test(text)
 
     return decide
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """The text of a node, or a text itself."""
     if type(value) is str:
         return value
     text: str | None = value.text
     return text
 
 
-def _nodes(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
+def nodes_of(node: ast.Node, names: Names, item: Kind) -> Nodes | None:
     """A path through HL7 v2 nodes and texts."""
     if isinstance(node, ast.Variable):
         return _variable(node.name, names, item)
     if isinstance(node, ast.This) and node.name == "this" and item.is_text:
         return lambda frame, item: (item,)
     if isinstance(node, ast.Function) and node.focus is not None and node.name == "first" and not node.args:
-        inner = _nodes(node.focus, names, item)
+        inner = nodes_of(node.focus, names, item)
         return None if inner is None else lambda frame, item: inner(frame, item)[:1]
     if isinstance(node, ast.Function) and node.name == "trim" and isinstance(node.focus, ast.Variable):
         return _trimmed(_variable(node.focus.name, names, item))
@@ -311,7 +311,7 @@ def _trimmed(inner: Nodes | None) -> Nodes | None:
         return None
 
     def nodes(frame: Frame, item: Any) -> Any:
-        texts = [_text(one) for one in inner(frame, item)]
+        texts = [text_of(one) for one in inner(frame, item)]
         return [one.strip() for one in texts if one is not None]
 
     return nodes
@@ -348,7 +348,7 @@ def _member(node: ast.Member, names: Names, item: Kind) -> Nodes | None:
         return (lambda frame, item: find(item)) if item.is_v2 else None
     if isinstance(node.focus, ast.Variable):
         return _member_of_variable(node.focus.name, name, names, item)
-    inner = _nodes(node.focus, names, item)
+    inner = nodes_of(node.focus, names, item)
     if inner is None:
         return None
     find = children(name)
@@ -367,64 +367,3 @@ def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind)
         is_text = _target_member(ast.Member(ast.Variable(variable_name), name), names) is not None
         return (lambda frame, item: _plain(frame[slot].get(name))) if is_text else None
     return lambda frame, item: find(frame[slot])
-
-
-def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
-    """A text: a path, a literal, or texts joined by `&`."""
-    compiled = [piece(one, names, item) for one in pieces(node)]
-    known = [one for one in compiled if one is not None]
-    if len(known) < len(compiled):
-        return None
-    if len(known) == 1:
-        return known[0]
-    return lambda frame, item: "".join([one(frame, item) or "" for one in known]) or None
-
-
-def pieces(node: ast.Node) -> list[ast.Node]:
-    """The operands of `&`."""
-    if isinstance(node, ast.Binary) and node.operator == "&":
-        return [*pieces(node.left), *pieces(node.right)]
-    return [node]
-
-
-def piece(node: ast.Node, names: Names, item: Kind) -> Text | None:
-    """A path or a literal as text."""
-    literal = string(node)
-    if literal is not None:
-        return lambda frame, item: literal
-    if isinstance(node, ast.Function) and node.name == "replaceMatches" and node.focus is not None:
-        return _replaced(node.focus, [string(one) for one in node.args], names, item)
-    if isinstance(node, ast.Function) and node.name == "substring" and isinstance(node.focus, ast.Variable):
-        return _rest(node, names, item)
-    nodes = _nodes(node, names, item)
-    if nodes is None:
-        return None
-
-    def text_of_path(frame: Frame, item: Any) -> str | None:
-        found = nodes(frame, item)
-        return _text(found[0]) if found else None
-
-    return text_of_path
-
-
-def _rest(node: ast.Function, names: Names, item: Kind) -> Text | None:
-    """`text.substring(3)` of a variable."""
-    inner = text(node.focus, names, item) if node.focus is not None else None
-    start = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Literal) else None
-    if inner is None or type(start) is not int or start < 0:
-        return None
-    return lambda frame, item: (inner(frame, item) or "")[start:] or None
-
-
-def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: Kind) -> Text | None:
-    """`text.replaceMatches('pattern', 'new')`."""
-    whole = text(focus, names, item)
-    pattern, new = literals if len(literals) == 2 else (None, None)
-    if whole is None or pattern is None or new is None:
-        return None
-
-    def replaced(frame: Frame, item: Any) -> str | None:
-        value = whole(frame, item)
-        return None if value is None else patterns.replace(value, pattern, new) or None
-
-    return replaced

@@ -19,12 +19,10 @@ from ipf.mapping.compiler.expressions.native import (
     Names,
     condition,
     owner_slot,
-    piece,
-    pieces,
     string,
     strings,
-    text,
 )
+from ipf.mapping.compiler.expressions.native_text import piece, pieces, text
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.v2 import first_text, is_present, only_text
 
