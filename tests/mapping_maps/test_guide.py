@@ -139,5 +139,5 @@ class GuideTables(TestCase):
         own |= {"ProblemLifeCycle_ClinicalStatus", "ProblemConfirmation_VerificationStatus"}
         own |= {"GoalLifeCycle_Status", "PathwayLifeCycle_Status"}
         own |= {"MediaType", "DocumentContentPresentation_MediaType", "DiagnosticServiceSection_Category"}
-        own |= {"DocumentAvailability_Status", "DocumentCompletion_DocStatus"}
+        own |= {"DocumentAvailability_Status", "DocumentCompletion_DocStatus", "CountryCurrency"}
         self.assertEqual(ours - set(TABLES.values()), own)

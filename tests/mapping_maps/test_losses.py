@@ -325,3 +325,23 @@ class PlaceTests(TestCase):
 def _admission(version: str, event: str) -> str:
     head = f"MSH|^~\\&|A|B|||20260310120000||ADT^{event}|1|P|{version}\nEVN|{event}|20260310\n"
     return f"{head}PID|1||1^^^B^MR||X^Y\nPV1|1|I|W^1|||||||||||||||||V1\n"
+
+
+class CurrencyTests(TestCase):
+    """MO.2 and MSH-17."""
+
+    def test_currency(self) -> None:
+        """What is stated, else that of the country of the message, when it is known."""
+        for country, price, currency in (
+            ("NOR", "100", "NOK"),
+            ("DEU", "100", "EUR"),
+            ("NOR", "100&USD", "USD"),
+            ("XXX", "100", None),
+            ("", "100", None),
+            ("NOR", "", None),
+        ):
+            with self.subTest(country=country, price=price):
+                head = f"MSH|^~\\&|A|B|||20260310120000||DFT^P03|1|P|2.5.1|||||{country}\n"
+                text = f"{head}EVN|P03|20260310\nPID|1||1^^^B^MR||X\nFT1|1|TX-1||20260309||CG|C^X^L||||{price}"
+                [charge] = found(text, "ChargeItem")
+                self.assertEqual(charge.get("priceOverride", {}).get("currency"), currency)
