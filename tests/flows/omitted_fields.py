@@ -13,7 +13,7 @@ from ipf.mapping.bundle.identity import CREATE, RULES
 from ipf.mapping.library.maps import Library
 from ipf.ports import DEFAULT_TENANT, Json
 from ipf.ports.messages.inbox import Claimed
-from ipf.rest.identity.stored_sources import digest
+from ipf.rest.identity.stored_sources import digest, origins_in
 from ipf.rest.write.unit import Unit, UnitResult
 from tests.corpus import samples
 from tests.rest.world import CORRELATION_ID, World
@@ -105,9 +105,8 @@ class Feed:
             sources = self.world.store.versions[DEFAULT_TENANT, kind, id_][-1].sources
             for element, given in loads(sources.encode()).items() if sources else ():
                 pairs = zip(items(stored[key], element), items(named[name], element), strict=True)
-                said = [
-                    two for one, two in pairs if (given.get(digest(one)) if isinstance(given, dict) else given) == field
-                ]
+                origins = origins_in(stored[key].get(element), given)
+                said = [two for one, two in pairs if origins.get(digest(one)) == field]
                 if said:
                     found.append((name, element, said))
         return found

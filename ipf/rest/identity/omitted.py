@@ -35,7 +35,7 @@ from ipf.rest.identity.elements import (
     subject_of,
     without,
 )
-from ipf.rest.identity.stored_sources import digest, read_sources
+from ipf.rest.identity.stored_sources import digest, origins_in, read_sources, text_of, written
 
 _OWN = frozenset(("resourceType", "id", "meta", "text", "contained"))
 """Elements with rules of their own."""
@@ -59,10 +59,20 @@ class Kept:
 
 def keep_omitted(resource: Json, stored: Json | None, sources: FieldSources, before: str) -> Kept:
     """The resource of a message with what it keeps.  `stored`: None when it is new; `before`: its sources."""
-    merge = _Merge(resource, stored or {}, sources, read_sources(before))
-    if stored and not sources.is_snapshot and not _is_of_another_drug(resource, stored):
+    if not stored:
+        return Kept(resource, (), _new_sources(resource, sources))
+    merge = _Merge(resource, stored, sources, read_sources(before))
+    if not sources.is_snapshot and not _is_of_another_drug(resource, stored):
         merge.run()
     return Kept(merge.made, tuple(merge.kept), merge.sources())
+
+
+def _new_sources(resource: Json, sources: FieldSources) -> str:
+    found: dict[str, Any] = {}
+    for path, given in sources.elements.items():
+        held = at(resource, path) if type(given) is list else None
+        found[path] = written(path, held, given) if type(given) is list and type(held) is list else given
+    return text_of(found)
 
 
 def _is_of_another_drug(resource: Json, stored: Json) -> bool:
@@ -87,6 +97,7 @@ class _Merge:
         self._before = before
         self._own = _OWN | _IDENTITY if self._type == "Patient" else _OWN
         self._completed_items: dict[str, list[Any]] = {}
+        self._lists: dict[str, dict[str, str]] = {}
 
     def run(self) -> None:
         """Keep what the message leaves out."""
@@ -204,8 +215,10 @@ class _Merge:
 
     def _of_list(self, name: str) -> dict[str, str]:
         """The stored fields of a list's items, by digest."""
-        found = self._before.get(name)
-        return found if type(found) is dict else {}
+        found = self._lists.get(name)
+        if found is None:
+            found = self._lists[name] = origins_in(self._stored.get(name), self._before.get(name))
+        return found
 
     def _completed(self, name: str, new: list[Any], held: list[Any]) -> list[Any]:
         """Each new item with the parts that its fields leave out, of the stored item about the same thing."""
@@ -320,12 +333,11 @@ class _Merge:
             held, given, old = at(self.made, path), self._sources.elements.get(path), self._before.get(path)
             if type(held) is list:
                 sent = self._completed_items.get(path) or at(self._resource, path)
-                origins = dict(old) if type(old) is dict else {}
+                origins = dict(origins_in(at(self._stored, path), old))
                 if type(given) is list and type(sent) is list:
                     origins |= {digest(one): fields for one, fields in zip(sent, given, strict=False)}
-                found[path] = {key: origins[key] for key in map(digest, held) if origins.get(key)}
+                found[path] = written(path, held, [origins.get(key, "") for key in map(digest, held)])
             elif held is not None:
                 is_said = type(given) is str and self._stated.states_any(given) and path not in self.kept
                 found[path] = given if is_said else old or given
-        found = {path: one for path, one in found.items() if one}
-        return dumps(found).decode() if found else ""
+        return text_of(found)
