@@ -137,6 +137,18 @@ class OmittedSuite(Suite):
         self.assertEqual((after["status"], after["period"]), ("in-progress", {"start": "2024-01-01"}))
         self.assertNotIn("dischargeDisposition", after["hospitalization"])
 
+    async def test_a_status_by_the_class_alone(self) -> None:
+        """It follows the class, as long as no event has said the status."""
+        after = await self.told("Encounter", message(A08, pid(_5="DOE^JANE"), pv1()))
+        self.assertEqual((after["status"], after["class"]["code"]), ("unknown", "UNK"))
+        after = await self.told("Encounter", message(A08, pid(), pv1(_2="P")))
+        self.assertEqual(after["status"], "planned")
+        after = await self.told("Encounter", message(A08, pid(), pv1(_2="I")))
+        self.assertEqual((after["status"], after["class"]["code"]), ("in-progress", "IMP"))
+        after = await self.told("Encounter", message(A03, pid(), pv1(_45="20240105")))
+        after = await self.told("Encounter", message(A08, pid(), pv1(_2="P")))
+        self.assertEqual(after["status"], "finished")
+
     async def test_diagnoses(self) -> None:
         """A set without action codes replaces the one before; action codes change one at a time."""
         one, two = "DG1|1||I10^Hypertension^I10|||A", "DG1|2||E11^Diabetes^I10|||F"

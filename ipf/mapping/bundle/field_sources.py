@@ -120,7 +120,8 @@ def _left_out(resource: Json, sources: FieldSources) -> Iterator[str]:
 class _Elements:
     """Collects the fields of one resource's elements; the last record of an element counts.
 
-    `initial`: elements whose values only a new resource takes.  `nodes`: what the resource is made from.
+    `initial`: elements whose values do not replace what other fields have said.  `nodes`: what the resource is made
+    from.
     """
 
     def __init__(self) -> None:

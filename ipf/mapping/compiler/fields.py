@@ -16,7 +16,7 @@ from ipf.mapping.compiler.v2 import is_data_type
 from ipf.mapping.language.model import Dependent, Group, Rule, Source, StructureMap
 
 INITIAL = "~"
-"""Before the fields of a value that only a new resource takes (`// initial Group.rule: why` in the map)."""
+"""Before the fields of a value that does not replace what other fields have said (`// initial Group.rule: why`)."""
 
 _MOST = 12
 """A value that comes from more fields than these has no source worth telling."""

@@ -76,7 +76,7 @@ class RuleCompiler:
         return body
 
     def _fields(self, rule: Rule, outer: Scope) -> tuple[str, ...]:
-        """The fields of the sources of a rule; marked where only a new resource takes their values."""
+        """The fields of the sources of a rule; marked where they do not replace what others have said."""
         fields = fields_of_sources(rule, outer)
         is_initial = f"{self.group.name}.{rule.name}" in self.unit.content.initial
         return (INITIAL, *(fields or outer.fields)) if is_initial else fields

@@ -4,7 +4,7 @@
     // not mapped PV1-40: why no rule reads the field
     // not mapped ZXX, OBR-18 (note): why; goes on in
     // the next lines of comment
-    // initial PV1_Status.byClass: why only a new resource takes what this rule of the group says
+    // initial PV1_Status.byClass: why this rule of the group does not replace what other fields have said
     // deleted PV1-36 (A13), PV1-45 (A13 A25): why these events delete what the fields have said
 
 Several keys are separated by commas.  A key is a field (`PID-12`), a segment (`ZXX`), a part of a data type (`CWE.2`),
@@ -88,7 +88,7 @@ def ignored(text: str, file: str = "") -> tuple[Ignored, ...]:
 
 
 def initial(text: str, file: str = "") -> frozenset[str]:
-    """The rules (`Group.rule`) whose values only a new resource takes."""
+    """The rules (`Group.rule`) whose values do not replace what other fields have said."""
     if "// initial " not in text:
         return frozenset()
     return frozenset(note.key for note in notes(text, file) if note.verb == "initial")

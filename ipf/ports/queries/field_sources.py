@@ -58,9 +58,9 @@ class FieldSources:
     """The fields that the elements of one resource come from, and what the message states.
 
     `elements`: fields (`PID-13`; several with blanks between them; "" = not known) by element (`birthDate`,
-    `hospitalization.admitSource`), of a list those of each item.  `initial`: elements whose values only a new resource
-    takes.  `known`: for each element of the type the fields that the maps make it of.  `is_snapshot`: what the message
-    leaves out is deleted.
+    `hospitalization.admitSource`), of a list those of each item.  `initial`: elements whose values do not replace what
+    other fields have said.  `known`: for each element of the type the fields that the maps make it of.  `is_snapshot`:
+    what the message leaves out is deleted.
     """
 
     elements: Mapping[str, str | list[str]]

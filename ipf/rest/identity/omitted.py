@@ -171,12 +171,13 @@ class _Merge:
             self.made[name] = self._parts(name, new, held)
 
     def _gives_way(self, path: str, new: Any, held: Any) -> bool:
-        """Whether a new value does not replace the stored one: it is for new resources only, or no field says it and
-        the field of the stored one is left out.
+        """Whether a new value does not replace the stored one: it is an initial one and other fields said the stored
+        one, or no field says it and the field of the stored one is left out.
         """
         origin = self._origin(path)
         if path in self._sources.initial:
-            return bool(new != held) and not (origin and self._stated.is_null(origin))
+            is_told_again = origin == self._sources.elements.get(path) or says_unknown(held)
+            return bool(new != held) and not is_told_again and not (origin and self._stated.is_null(origin))
         given = [one for one in items_of(self._sources.elements.get(path, "")) if one]
         if new == held or (type(new) is dict and "reference" in new):
             return False
