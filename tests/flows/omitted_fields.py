@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,8 @@ from tests.rest.world import CORRELATION_ID, World
 Lines = list[list[str]]
 """A message: the fields of each segment, the name first."""
 
+TWIN = " twin "
+"""In the name of a resource that has its first number together with others."""
 _COUNT = itertools.count(1)
 
 KEYS = {
@@ -91,6 +94,9 @@ class Feed:
         """The same by type and first identifier, with these in place of the ids in references."""
         stored = self.stored()
         names = {key: f"{key.partition('/')[0]}#{_number(one)}" for key, one in stored.items()}
+        counts = Counter(names.values())
+        names = {key: f"{name}{TWIN}{place}" if counts[name] > 1 else name
+                 for place, (key, name) in enumerate(names.items())}  # fmt: skip
         text = dumps(stored).decode()
         text = re.sub(r"\b[A-Z][A-Za-z]+/[\w-]+", lambda match: names.get(match[0], match[0]), text)
         whole: dict[str, Json] = loads(text.encode())
