@@ -120,4 +120,4 @@ def _null_numbers(persons: Sequence[Segment]) -> Iterator[NullNumber]:
 
 def _null_number(authority: str, type_code: str, separators: Separators) -> NullNumber:
     namespace, universal, *_ = [*authority.split(separators.subcomponent), ""]
-    return NullNumber(namespace, universal, type_code)
+    return NullNumber("" if universal else namespace, universal, type_code)

@@ -37,7 +37,7 @@ class StatedTests(TestCase):
     def test_null_numbers(self) -> None:
         """A repetition without a value, of an authority; not one that is empty, and not with several persons."""
         pid = 'PID|1||7^^^NORTH^MR~""^^^GOV^NI~""^^^A&1.2.3&ISO~^^^X^PI~""'
-        expected = (NullNumber("GOV", "", "NI"), NullNumber("A", "1.2.3", ""))
+        expected = (NullNumber("GOV", "", "NI"), NullNumber("", "1.2.3", ""))
         self.assertEqual(Statement(message(pid)).whole.numbers, expected)
         self.assertEqual(Statement(message(pid, pid)).whole.numbers, ())
 

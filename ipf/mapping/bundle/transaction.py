@@ -31,7 +31,7 @@ from ipf.mapping.bundle.identity import (
     plain_identifier,
     request,
     update_by_any,
-)  # fmt: skip
+)
 from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
 from ipf.mapping.bundle.orders import ORDER, repeated_number, services

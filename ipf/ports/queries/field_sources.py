@@ -12,9 +12,8 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class NullNumber:
-    """A repetition of a number (CX) with the null value: namespace and universal ID of its authority, type code.
-
-    Each may be empty.
+    """A repetition of a number (CX) with the null value: the universal ID of its authority, else the namespace, and the
+    type code.  Each may be empty.
     """
 
     namespace: str

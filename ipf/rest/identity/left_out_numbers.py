@@ -10,6 +10,9 @@ from ipf.ports import Json
 from ipf.ports.queries.field_sources import FieldSources, NullNumber
 from ipf.rest.identity.stored_sources import digest, read_sources
 
+_PREFIXES = ("urn:oid:", "urn:uuid:", "urn:ipf:authority:")
+"""What the maps put before the namespace or the universal ID of an authority."""
+
 
 def without_null_numbers(stored: Json, sources: FieldSources, before: str) -> Json:
     """A stored Patient without the numbers that the message deletes: of a field that is null, or a null repetition."""
@@ -17,12 +20,11 @@ def without_null_numbers(stored: Json, sources: FieldSources, before: str) -> Js
     stated = sources.stated
     if not held or sources.is_snapshot or not (stated.nulls or stated.numbers):
         return stored
-    origins = read_sources(before).get("identifier", {})
+    origins, nulls = read_sources(before).get("identifier", {}), frozenset(stated.numbers)
     kept = [
         one
         for one in held
-        if not stated.is_null(origins.get(digest(one), ""))
-        and not any(_is_number(one, null) for null in stated.numbers)
+        if not stated.is_null(origins.get(digest(one), "")) and (not nulls or nulls.isdisjoint(_named(one)))
     ]
     return {**stored, "identifier": kept}
 
@@ -41,11 +43,11 @@ def with_left_out_numbers(resource: Json, stored: Json, sources: FieldSources, b
     return {**resource, "identifier": [*resource.get("identifier", ()), *left_out]} if left_out else resource
 
 
-def _is_number(identifier: Json, null: NullNumber) -> bool:
-    codes = {one.get("code", "") for one in identifier.get("type", {}).get("coding", ())}
-    if null.type and null.type not in codes:
-        return False
+def _named(identifier: Json) -> set[NullNumber]:
+    """The null repetitions that name an identifier: by its authority, with or without its type."""
+    types = {one.get("code", "") for one in identifier.get("type", {}).get("coding", ())} | {""}
     system, name = identifier.get("system", ""), identifier.get("assigner", {}).get("display", "")
-    if null.universal:
-        return bool(system.endswith(f":{null.universal}") or system == null.universal)
-    return bool(null.namespace in (name, system) or system == f"urn:ipf:authority:{null.namespace}")
+    plain = next((system.removeprefix(one) for one in _PREFIXES if system.startswith(one)), system)
+    spaces, universals = {name, system, plain}, {system, plain}
+    found = {NullNumber(space, "", kind) for space in spaces for kind in types}
+    return found | {NullNumber("", universal, kind) for universal in universals for kind in types}

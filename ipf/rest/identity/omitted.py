@@ -62,8 +62,10 @@ def keep_omitted(resource: Json, stored: Json | None, sources: FieldSources, bef
     if not stored:
         return Kept(resource, (), _new_sources(resource, sources))
     merge = _Merge(resource, stored, sources, read_sources(before))
-    if not sources.is_snapshot and not _is_of_another_drug(resource, stored):
-        merge.run()
+    if not sources.is_snapshot:
+        merge.keep_labels()
+        if not _is_of_another_drug(resource, stored):
+            merge.run()
     return Kept(merge.made, tuple(merge.kept), merge.sources())
 
 
@@ -77,10 +79,10 @@ def _new_sources(resource: Json, sources: FieldSources) -> str:
 
 def _is_of_another_drug(resource: Json, stored: Json) -> bool:
     """Whether an order or administration names another drug: then no dose or route of the stored one is meant."""
-    named = [name for name in resource if name.startswith("medication")]
-    return any(stored.get(name) != resource[name] for name in named) or (
-        bool(named) and resource.get("contained") != stored.get("contained")
-    )
+    names = ("medicationCodeableConcept", "medicationReference")
+    if any(name in resource and stored.get(name) != resource[name] for name in names):
+        return True
+    return names[1] in resource and resource.get("contained") != stored.get("contained")
 
 
 class _Merge:
@@ -106,7 +108,6 @@ class _Merge:
             if not is_own and not name.startswith("_"):
                 self._keep_element(name, held)
         self._keep_companions()
-        self._keep_labels()
         self._keep_contained()
         self.made = consistent(self.made, self._resource)
         self._keep_narrative()
@@ -302,7 +303,7 @@ class _Merge:
                 self.made[name] = held
                 self.kept[base] = None
 
-    def _keep_labels(self) -> None:
+    def keep_labels(self) -> None:
         """Security labels, tags and profiles, which a message without any does not take away."""
         held, new = self._stored.get("meta", {}), self.made.get("meta", {})
         kept = {name: held[name] for name in _LABELS if name in held and name not in new}
@@ -315,8 +316,9 @@ class _Merge:
         new = self.made.get("contained", [])
         if not held or not self.kept:
             return
-        text, ids = dumps(self.made), {one.get("id") for one in new}
-        kept = [one for one in held if one.get("id") not in ids and f'"#{one.get("id")}"'.encode() in text]
+        meant = {part.partition(b'"')[0].decode() for part in dumps(self.made).split(b'"#')[1:]}
+        meant -= {one.get("id") for one in new}
+        kept = [one for one in held if one.get("id") in meant]
         if kept:
             self.made["contained"] = [*new, *kept]
 
