@@ -55,6 +55,10 @@ class WorkbenchPageTests(BrowserTest):
         expect(page.locator("#rule")).to_contain_text("candidate.fml:")
         expect(page.locator("#result")).to_contain_text("Fields that are not in the result")
         expect(page.locator("#result section", has_text="Fields that are not").get_by_text("PID-5")).to_be_visible()
+        page.locator("#result summary", has_text="What an update keeps").click()
+        expect(page.locator("#result details", has_text="What an update keeps").locator("li code")).to_have_text(
+            "Patient"
+        )
         page.locator("select[name=message_type]").select_option("ADT_A01")
         page.get_by_role("button", name="Compare with the installed map").click()
         count = self.engine_of_class.must("GET", "/admin/messages?message_type=ADT_A01")["total"]
