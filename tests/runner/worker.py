@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -114,7 +115,9 @@ class Units:
         for line in self._source:
             name = line.strip()
             try:
-                yield loader.loadByName(name, recurse=True)
+                with _without_finalizers():
+                    suite = loader.loadByName(name, recurse=True)
+                yield suite
             except Exception:
                 yield runner.ErrorHolder(name, Failure())
             self._send({"done": name})
@@ -134,6 +137,22 @@ class PulledSuite(runner.TrialSuite):  # type: ignore[misc]
                 runner.LoggedSuite([suite]).run(result)
         finally:
             self._bail()
+
+
+@contextlib.contextmanager
+def _without_finalizers() -> Iterator[None]:
+    """No garbage collection meanwhile.
+
+    A finalizer of what earlier tests left (a warning that it prints, for example) may import a module.  CPython 3.11
+    then loses the lock of the import that the collection interrupted: `KeyError` with the number of the thread
+    (https://github.com/python/cpython/issues/106176).
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _formatted(error: Any) -> str:
