@@ -75,7 +75,7 @@ class ServiceProcess:
         """Make its folder, with the databases of its first start unless they are elsewhere."""
         self.folder.mkdir(parents=True, exist_ok=True)
         data = Path(self.environment["IPF_DATA_DIR"])
-        elsewhere = {"IPF_DB_URL", "IPF_PLACEMENTS_FILE"} & set(self.environment)
+        elsewhere = {"IPF_DB_URL"} & set(self.environment)
         if self.from_template and not elsewhere and not (data / "postgres").exists():
             service_cluster(data)
 

@@ -45,7 +45,7 @@ MAY_IMPORT = {
 ROOT_PACKAGE = "app"
 
 LAYERS = {
-    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}, {"placements", "backup"}],
+    "app": [{"runtime"}, {"maps"}, {"stages"}, {"listeners"}, {"roles"}, {"backup"}],
     "console": [{"html", "masking", "people"}, {"content"}, {"serving"}, {"pages"}],
     "fhir": [
         {"model", "ucum"},

@@ -52,9 +52,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     sign_in = SignIn(settings, read, provider, time.time)
     console = Console(
         settings,
-        Backend(
-            engine, settings.engine_url, settings.admin_token, reactor.seconds, settings.fhir_url, settings.placement
-        ),
+        Backend(engine, settings.engine_url, settings.admin_token, reactor.seconds, settings.fhir_url),
         Sessions(settings, reactor.seconds),
         sign_in,
         Renderer(static),

@@ -28,14 +28,13 @@ from ipf.app.maps.installation import maps_folder
 from ipf.app.maps.packages import load_packages
 from ipf.app.runtime.databases import WITHOUT_EMBEDDED, has_row_security
 from ipf.config.environment import InvalidSetting, read
-from ipf.config.placements import placements
 from ipf.config.roles import CONSOLE
 from ipf.config.settings import Settings
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.library.maps import Library
 from ipf.store.postgres.connect import connect
-from ipf.store.postgres.hosts import parts_of, standby_url
+from ipf.store.postgres.hosts import standby_url
 from ipf.store.postgres.replication import POSITION
 from ipf.store.postgres.row_security import obstacle
 from ipf.vendor_profiles.folder import archives
@@ -97,20 +96,6 @@ async def _databases(host: Host) -> list[Finding]:
         *await _database("FHIR database", settings.fhir_db_url, host.reactor, row_security=has_row_security(settings)),
         *([] if settings.fhir_read_db_url is None else [await _standby(settings.fhir_read_db_url, host.reactor)]),
     ]
-
-
-async def _placements(host: Host) -> list[Finding]:
-    """The databases of each placement."""
-    found: list[Finding] = []
-    try:
-        further = placements(host.settings, host.environ, parts_of)[1:]
-    except Problem as problem:
-        return [Finding("placements", FAILED, str(problem))]
-    for one in further:
-        found += await _database(f"placement {one.name}: inbox database", one.db_url, host.reactor)
-        name, has_security = f"placement {one.name}: FHIR database", has_row_security(host.settings)
-        found += await _database(name, one.fhir_db_url, host.reactor, row_security=has_security)
-    return found
 
 
 async def _standby(url: str, reactor: Any) -> Finding:
@@ -240,7 +225,7 @@ async def _roles(host: Host) -> list[Finding]:
     return [Finding("roles", OK, ", ".join(host.settings.running))]
 
 
-CHECKS: tuple[Check, ...] = (_roles, _databases, _placements, _ports, _maps, _identity)
+CHECKS: tuple[Check, ...] = (_roles, _databases, _ports, _maps, _identity)
 CONSOLE_CHECKS: tuple[Check, ...] = (_roles,)
 """Of a process that runs the console alone: it uses no database and no map."""
 

@@ -3,9 +3,8 @@
 | part | module | holds |
 |---|---|---|
 | the process | `roles/process.py` | listeners, log output, systemd, health: once in a process |
-| a pair of databases | `roles/pair.py` | stores, maps, vendor profiles, the receive stage |
-| roles | `roles/receive.py`, `convert.py`, `fhir.py`, `deliver.py`, `admin.py` | what each starts on both |
-| several pairs | `placements/start.py` | with `IPF_PLACEMENTS_FILE`: opens each in the background |
+| the databases | `roles/pair.py` | stores, maps, vendor profiles, the receive stage |
+| roles | `roles/receive.py`, `convert.py`, `fhir.py`, `deliver.py`, `admin.py` | what each starts |
 
 Every part that has to be stopped registers itself with the stack, which stops them in reverse order.  A step that fails
 ends the start: a bad setting, map or migration is reported before the first message is accepted.
@@ -16,15 +15,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from ipf.app.listeners.endpoints import connection_limits, is_protected
+from ipf.app.listeners.endpoints import is_protected
 from ipf.app.listeners.places import places
-from ipf.app.placements import start as placements
 from ipf.app.roles.api import mounts_of, open_api, open_process_access, serve_api
 from ipf.app.roles.background import start_background
 from ipf.app.roles.pair import open_pair
@@ -57,7 +54,7 @@ async def start(
     warn_about_security(settings)
     process = await open_process(settings, output, reactor, stack)
     start_measuring_process("main", reactor, stack)
-    profiles = await (_start_pair(process) if settings.placements_file is None else _start_placements(process))
+    profiles = await _start_roles(process)
     if console is not None:
         from ipf.app.console import start as start_console  # here: few processes have it
 
@@ -65,12 +62,12 @@ async def start(
     _ready(process, profiles)
 
 
-async def _start_pair(process: Process) -> Mapping[int, str]:
-    """Start the roles on the databases of the settings: first what works in the background, then the listeners.
+async def _start_roles(process: Process) -> Mapping[int, str]:
+    """Open the databases and start the roles: first what works in the background, then the listeners.
 
     Returns the vendor profiles by the ports that they name.
     """
-    pair = await open_pair(process, process.settings)
+    pair = await open_pair(process)
     converters = await start_background(process, pair)
     access = open_process_access(process)
     api = open_api(process, pair, access)  # the roles fhir, mapping and admin
@@ -87,22 +84,6 @@ async def _start_pair(process: Process) -> Mapping[int, str]:
     _on_sighup(reload, process)
     freeze_startup_objects()
     return pair.profiles.by_port()
-
-
-async def _start_placements(process: Process) -> Mapping[int, str]:
-    """Start the roles on several pairs of databases."""
-    found = placements.read(process)
-    limits = connection_limits(process.settings, placements.CONNECTIONS * len(found))
-    process = replace(process, limits=limits)
-    fleet = await placements.start_placements(process, found)
-
-    async def reload() -> None:
-        await fleet.change(placements.read(process))
-        await fleet.reload()
-
-    _on_sighup(reload, process)
-    freeze_startup_objects()
-    return {}
 
 
 def _ready(process: Process, profiles: Mapping[int, str]) -> None:
@@ -138,7 +119,7 @@ def warn_about_security(settings: Settings) -> None:
 
 
 def _on_sighup(reload: Callable[[], Awaitable[None]], process: Process) -> None:
-    """SIGHUP reloads the files of the TLS listeners, and what `reload` loads: maps, and the placements."""
+    """SIGHUP reloads the files of the TLS listeners, and what `reload` loads: the maps."""
 
     async def reload_everything() -> None:
         reload_all()

@@ -32,16 +32,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The admin API of a service.  `base`: its HTTP address without a path; `token`: the bearer token, if any.
-
-    `placement`: which of its pairs of databases is meant, if it has several; None = the default.
-    """
+    """The admin API of a service.  `base`: its HTTP address without a path; `token`: the bearer token, if any."""
 
     base: str
     token: str | None = None
     seconds: float = 30.0
     reactor: Any = None
-    placement: str | None = None
 
     async def get(self, path: str, **parameters: Any) -> Any:
         """GET a path; the decoded response.  Parameters that are None are left out."""
@@ -89,8 +85,6 @@ class Api:
             headers["Content-Type"] = kind
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        if self.placement:
-            headers["X-Ipf-Placement"] = self.placement
         try:
             response = await treq.request(
                 method,

@@ -102,7 +102,6 @@ def _until_done(work: Callable[[Any], Awaitable[None]]) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File that holds the admin token.",
 )
-@click.option("--placement", envvar="IPFCTL_PLACEMENT", help="Pair of databases, of a service with several.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for a response.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for scripts.")
 @click.version_option(ipf.__version__)
@@ -112,13 +111,12 @@ def cli(
     url: str,
     token: str | None,
     token_file: Path | None,
-    placement: str | None,
     timeout: float,
     as_json: bool,
 ) -> None:
     """Operate a running ipf: find messages and subscriptions that failed, see why, and retry them."""
     secret = token_file.read_text().strip() if token_file is not None else token
-    context.obj = Context(Api(url, secret, timeout, placement=placement), Output(as_json))
+    context.obj = Context(Api(url, secret, timeout), Output(as_json))
 
 
 audit.register(cli, command)

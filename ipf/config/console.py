@@ -28,12 +28,6 @@ class ConsoleSettings:
     fhir_url: str | None = variable(
         "IPF_UI_FHIR_URL", http_url, None, "address of its FHIR listener (IPF_FHIR_LISTEN); unset: the engine's"
     )
-    placement: str | None = variable(
-        "IPF_UI_PLACEMENT",
-        optional,
-        None,
-        "placement of the engine that the console shows; unset: default",
-    )
     base_url: str | None = variable(
         "IPF_UI_BASE_URL", http_url, None, "address of the console in a browser; unset: as the browser addressed it"
     )

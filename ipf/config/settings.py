@@ -40,7 +40,6 @@ from ipf.config.parsers import (
     time_zone,
     words,
 )
-from ipf.config.placement_settings import PlacementFile
 from ipf.config.roles import RoleSettings
 from ipf.config.variables import Variable, variable
 
@@ -53,9 +52,7 @@ def _default_processes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(
-    AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, HttpSettings, PlacementFile, RoleSettings
-):
+class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, HttpSettings, RoleSettings):
     """All settings of one service.  Durations are in the unit their name says."""
 
     data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")

@@ -248,7 +248,7 @@ async def _accepted(request: Request, asked: Pairs, repository: Repository) -> A
     if repository.jobs is None or request.caller.break_glass:
         return None
     check_authenticated(request)
-    await refresh_access(request.tenant)
+    await refresh_access()
     shape = _shape(request.path)
     check_route(shape, request)
     if ROUTES.get(shape, {}).get(request.method) not in _ASYNC:
@@ -281,7 +281,7 @@ def redacted(answer: Answer) -> Answer:
 async def perform(request: Request, repository: Repository) -> Answer:
     """Perform one request; the response is JSON.  Raises Problem."""
     check_authenticated(request)
-    await refresh_access(request.tenant)
+    await refresh_access()
     shape = _shape(request.path)
     check_route(shape, request)
     if request.path:

@@ -14,7 +14,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.evaluation.match import matches
-from ipf.ports import DEFAULT_TENANT, Caller, Json, Version
+from ipf.ports import Caller, Json, Version
 from ipf.ports.queries.index import Entries
 from ipf.ports.queries.predicates import AllOf, Test
 from ipf.ports.queries.search import Query, Term
@@ -54,10 +54,10 @@ def installed() -> Privacy | None:
     return _installed[0] if _installed else None
 
 
-async def refresh_access(tenant: str = DEFAULT_TENANT) -> None:
-    """Called before a decision of a tenant: Consents that were committed until now count for it.  StoreUnreachable."""
+async def refresh_access() -> None:
+    """Called before a decision: Consents that were committed until now count for it.  StoreUnreachable."""
     if _installed:
-        await _installed[0].refresh(tenant)
+        await _installed[0].refresh()
 
 
 def granted(caller: Caller, resource_type: str, right: str) -> Permit | None:
@@ -76,7 +76,7 @@ def _limited(found: Permit, caller: Caller, resource_type: str, right: str) -> P
     if not _installed or not _installed[0].concerns(caller, right):
         return found
     privacy, known = _installed[0], grants_of(caller).limited
-    stamp, kept = privacy.stamp(privacy.tenant_of(caller)), known.get((resource_type, right))
+    stamp, kept = privacy.stamp(), known.get((resource_type, right))
     if kept is None or kept[0] != stamp or kept[1] is not found:
         limit = privacy.limit(caller, resource_type, right)
         test = limit if found.test is None else found.test if limit is None else AllOf((found.test, limit))

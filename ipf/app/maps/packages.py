@@ -10,8 +10,6 @@ from ipf.config.settings import Settings
 from ipf.fhir.model.packages import Packages
 from ipf.fhir.search.parameters.shipped import TYPES, serve
 
-_WITH_PLACEMENTS = "with IPF_PLACEMENTS_FILE search parameters are those of the packages (IPF_PACKAGE_DIR)"
-
 
 def load_packages(settings: Settings, types: Collection[str] | None = None) -> Packages:
     """The FHIR packages of this installation.  Problem MALFORMED names archive and entry.
@@ -27,7 +25,6 @@ def load_packages(settings: Settings, types: Collection[str] | None = None) -> P
 def register_search_parameters(settings: Settings) -> None:
     """Register the search parameters of US Core and of the packages in this process.
 
-    With placements those of the stores do not count: one process indexes the resources of several.  Problem MALFORMED
-    for a broken package.
+    Problem MALFORMED for a broken package.
     """
-    serve(load_packages(settings, TYPES), alone=_WITH_PLACEMENTS if settings.placements_file else "")
+    serve(load_packages(settings, TYPES))

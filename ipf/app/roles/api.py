@@ -32,7 +32,7 @@ from ipf.wire.admin.actuator import Component
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What answers requests on one pair of databases; None where the process does not have the role.
+    """What answers requests; None where the process does not have the role.
 
     `bindings`: records attempts to bind websockets.
     """
@@ -57,15 +57,15 @@ def admin_access(settings: Settings) -> AdminAccess:
     return AdminAccess(settings.admin_token, settings.admin_read_token)
 
 
-def open_api(process: Process, pair: Pair, access: Access, *, is_frozen: bool = False) -> Api:
-    """What the roles of this process serve on one pair.  `is_frozen`: nothing of it may be written."""
+def open_api(process: Process, pair: Pair, access: Access) -> Api:
+    """What the roles of this process serve."""
     settings, runs = pair.settings, pair.settings.runs
     if not runs(FHIR, MAPPING, ADMIN):
         return Api()
     operators = admin_access(settings)
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
-    repository = open_repository(settings, pair.stores, access, process.reactor, is_frozen=is_frozen)
-    if runs(FHIR) and not is_frozen:
+    repository = open_repository(settings, pair.stores, access, process.reactor)
+    if runs(FHIR):
         start_jobs(process, pair, repository, audit)
     return Api(
         fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,

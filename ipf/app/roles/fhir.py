@@ -129,10 +129,8 @@ def start_jobs(process: Process, pair: Pair, repository: Repository, audit: Audi
     process.stack.push_async_callback(worker.stop, pair.settings.stop_seconds)
 
 
-def open_repository(
-    settings: Settings, stores: OpenedStores, access: Access, reactor: Any, *, is_frozen: bool
-) -> Repository:
-    """The parts of the FHIR server.  `is_frozen`: nothing may be written, so that there are no jobs."""
+def open_repository(settings: Settings, stores: OpenedStores, access: Access, reactor: Any) -> Repository:
+    """The parts of the FHIR server."""
     referrers = PostgresReferrers(stores.fhir_database)
     expunge = PostgresExpungeStore(stores.fhir_database, settings.base_url, settings.legal_holds)
     integrity = Integrity(stores.fhir, referrers)
@@ -163,10 +161,10 @@ def open_repository(
         reindex=PostgresReindexQueue(stores.fhir_database),
         fetch=inputs.fetch,
         import_policy=imports,
-        jobs=None if is_frozen else PostgresJobs(stores.fhir_database),
+        jobs=PostgresJobs(stores.fhir_database),
         export_hours=settings.export_hours,
         deident=deidentification(settings),
-        expunge=expunge if settings.expunge and not is_frozen else None,
+        expunge=expunge if settings.expunge else None,
         integrity=integrity if settings.referential_integrity else None,
         referrers=referrers,
         run_in_thread=run_in_thread,

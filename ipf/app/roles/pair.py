@@ -1,11 +1,7 @@
-"""One pair of databases: its stores, its maps, and what the roles share that read and write through them.
-
-Nothing here belongs to the process as a whole: a process that serves several pairs has one of these for each.
-"""
+"""The pair of databases: its stores, its maps, and what the roles share that read and write through them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ipf.app.listeners.mllp import build_receiver
@@ -31,7 +27,7 @@ _CONNECTIONS = 8  # to each database
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One pair of databases.  `settings`: those of the process, with the URLs of this pair.
+    """The pair of databases.
 
     `polling`, `forwarding`, `notifications`: not started; a role does that.
     """
@@ -49,21 +45,12 @@ class Pair:
     forwarding: Forwarding
 
 
-Serves = Callable[[str], bool]
-"""Whether a tenant's data are in this pair."""
-
-
-def serves_all(tenant: str) -> bool:
-    """`Serves` of the only pair."""
-    return True
-
-
-async def open_pair(process: Process, settings: Settings, serves: Serves = serves_all) -> Pair:
+async def open_pair(process: Process) -> Pair:
     """Migrate and connect to both databases, and load the maps.
 
     Problem names the setting, map or database that keeps it from starting.
     """
-    reactor, stack = process.reactor, process.stack
+    settings, reactor, stack = process.settings, process.reactor, process.stack
     urls = await open_databases(settings, reactor, stack)
     stores = await open_stores(settings, urls, "main", _CONNECTIONS, reactor, stack)
     maps = await open_maps(settings, stores, reactor, stack)
@@ -79,10 +66,10 @@ async def open_pair(process: Process, settings: Settings, serves: Serves = serve
         MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores)),
         open_monitoring(stores, process.uptime),
         open_notification_parts(settings, stores, reactor, stack),
-        open_polling(settings, stores, profiles, serves, reactor, stack),
-        open_forwarding(settings, stores, serves, reactor),
+        open_polling(settings, stores, profiles, reactor, stack),
+        open_forwarding(settings, stores, reactor),
     )
-    start_measuring_connections(settings, stores, reactor, stack)
+    start_measuring_connections(stores, reactor, stack)
     _add_health(process, pair)
     return pair
 

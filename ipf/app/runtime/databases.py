@@ -41,10 +41,8 @@ async def open_databases(settings: Settings, reactor: Any, stack: AsyncExitStack
         urls = DatabaseUrls(settings.db_url, settings.fhir_db_url)
     else:
         urls = await _start_embedded(settings, reactor, stack)
-    inbox, fhir = "IPF_DB_URL", "IPF_FHIR_DB_URL"
-    if settings.placement:
-        inbox, fhir = (f"placement {settings.placement} ({key})" for key in ("db_url", "fhir_db_url"))
-    await _named(inbox, migrate(urls.inbox, "ipf", reactor=reactor))
+    fhir = "IPF_FHIR_DB_URL"
+    await _named("IPF_DB_URL", migrate(urls.inbox, "ipf", reactor=reactor))
     await _named(fhir, migrate(urls.fhir, "fhir", reactor=reactor))
     if has_row_security(settings):
         await _named(fhir, secure(urls.fhir, reactor=reactor))

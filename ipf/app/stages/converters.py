@@ -39,7 +39,7 @@ def start_conversion(
     processes = ConverterProcesses(
         reactor,
         settings.worker_processes,
-        partial(_environment, settings.placement, urls, maps, output),
+        partial(_environment, urls, maps, output),
         write_lines=output.write,
         lost=partial(recover_worker, settings, stores),
         worker_name=worker_name(),
@@ -50,12 +50,12 @@ def start_conversion(
     return processes
 
 
-def _environment(placement: str, urls: DatabaseUrls, maps: Maps, output: LogOutput, name: str) -> Mapping[str, str]:
+def _environment(urls: DatabaseUrls, maps: Maps, output: LogOutput, name: str) -> Mapping[str, str]:
     """The environment of the converter process `name`: that of the service, and what it has accepted."""
     number = name.rpartition(":")[2]
     return os.environ | {
         CONVERTER_NAME: name,
-        PART: f"converter-{placement}-{number}" if placement else f"converter{number}",
+        PART: f"converter{number}",
         "IPF_DB_URL": urls.inbox,
         "IPF_FHIR_DB_URL": urls.fhir,
         "IPF_MAPS_DIR": str(maps.folder),

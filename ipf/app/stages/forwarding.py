@@ -117,16 +117,10 @@ def forward_destinations(settings: Settings) -> tuple[Destination, ...]:
     return destinations
 
 
-def open_forwarding(
-    settings: Settings, stores: OpenedStores, serves: Callable[[str], bool], reactor: Any
-) -> Forwarding:
-    """The destinations of the settings whose tenants these databases serve.
-
-    Messages are sent on once `start` is called.
-    """
+def open_forwarding(settings: Settings, stores: OpenedStores, reactor: Any) -> Forwarding:
+    """The destinations of the settings; messages are sent on once `start` is called."""
     from ipf.wire.client.mllp_client import MllpClient
 
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     store = PostgresForwards(stores.inbox_database, reactor.seconds)
-    destinations = tuple(one for one in forward_destinations(settings) if serves(one.tenant))
-    return Forwarding(store, destinations, partial(MllpClient, reactor), pause, reactor.seconds)
+    return Forwarding(store, forward_destinations(settings), partial(MllpClient, reactor), pause, reactor.seconds)

@@ -24,8 +24,7 @@ from ipf.ports.messages.statistics import MessageStatistics
 from ipf.store.inbox.statistics import PostgresMessageStatistics
 from ipf.store.inbox.text_index import PostgresMessageIndex
 from ipf.store.postgres.database import Database
-from ipf.telemetry import metrics, placement_metrics
-from ipf.telemetry.placement_metrics import largest, total
+from ipf.telemetry import metrics
 from ipf.wire.observe import interfaces
 
 log = Logger(namespace="ipf.app.monitoring")
@@ -85,13 +84,12 @@ def start_measuring_process(process: str, reactor: Any, stack: AsyncExitStack) -
     _measure_reactor(process, reactor, stack)
 
 
-def start_measuring_connections(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
-    """Start to measure the connections of this process to one pair of databases."""
-    prefix = f"{settings.placement}/" if settings.placement else ""
+def start_measuring_connections(stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
+    """Start to measure the connections of this process to both databases."""
 
     async def measure() -> None:
-        _measure_pool(f"{prefix}inbox", stores.inbox_database)
-        _measure_pool(f"{prefix}fhir", stores.fhir_database)
+        _measure_pool("inbox", stores.inbox_database)
+        _measure_pool("fhir", stores.fhir_database)
 
     run_periodically(GAUGES_SECONDS, measure, "measuring connections", reactor, stack)
 
@@ -108,21 +106,17 @@ def start_measuring_databases(
     index = PostgresMessageIndex(stores.inbox_database, reactor.seconds)
     duty_cycle = DutyCycle(reactor.seconds, GAUGES_SHARE, GAUGES_LONGEST_SECONDS)
 
-    pair = settings.placement
-
     async def measure() -> None:
-        await _measure_queue(pair, statistics, systemd)
-        metrics.search_index_lag(total("index_lag", pair, await index.lag()))
-        metrics.identity_conflicts_open(total("conflicts", pair, await stores.conflicts.open_count()))
-        metrics.active_subscriptions(total("subscriptions", pair, await stores.deliveries.active()))
+        await _measure_queue(statistics, systemd)
+        metrics.search_index_lag(await index.lag())
+        metrics.identity_conflicts_open(await stores.conflicts.open_count())
+        metrics.active_subscriptions(await stores.deliveries.active())
 
     async def count() -> None:
         while await statistics.count_received():
             await deferLater(reactor, 0.05)
-        silent = await silent_senders(statistics, dict(settings.expected_intervals))
-        metrics.silent_senders(total("silent", pair, silent))
+        metrics.silent_senders(await silent_senders(statistics, dict(settings.expected_intervals)))
 
-    stack.callback(placement_metrics.forget, pair)
     run_periodically(GAUGES_SECONDS, lambda: duty_cycle.run(measure), "measuring the queue", reactor, stack)
     run_periodically(COUNT_SECONDS, count, "counting messages by hour", reactor, stack)
 
@@ -146,16 +140,12 @@ async def silent_senders(statistics: MessageStatistics, expected: Mapping[str, i
     return sum(interfaces.item(one, expected, now())["is_silent"] for one in found.senders)
 
 
-async def _measure_queue(pair: str, statistics: PostgresMessageStatistics, systemd: Systemd) -> None:
+async def _measure_queue(statistics: PostgresMessageStatistics, systemd: Systemd) -> None:
     counts, oldest = await statistics.queue(), await statistics.oldest_waiting()
     age = 0.0 if oldest is None else max((now() - oldest).total_seconds(), 0.0)
-    if pair:
-        placement_metrics.queue(pair, {status.value: count for status, count in counts.items()}, age)
-    totals = {status: total(status.value, pair, count) for status, count in counts.items()}
-    age = largest("oldest", pair, age)
-    metrics.queue({status.value: count for status, count in totals.items()}, age)
-    open_rows = sum(totals[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))
-    dead = totals[Status.DEAD_LETTER]
+    metrics.queue({status.value: count for status, count in counts.items()}, age)
+    open_rows = sum(counts[status] for status in (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED))
+    dead = counts[Status.DEAD_LETTER]
     systemd.status(f"{open_rows} messages in the queue, oldest {age:.0f} s; {dead} dead letters")
 
 

@@ -149,14 +149,10 @@ def open_polling(
     settings: Settings,
     stores: OpenedStores,
     profiles: VendorProfiles,
-    serves: Callable[[str], bool],
     reactor: Any,
     stack: AsyncExitStack,
 ) -> Polling:
-    """The sources, of the profiles in use, whose tenants these databases serve.
-
-    They are polled once `start` is called.
-    """
+    """The sources of the profiles in use; they are polled once `start` is called."""
     clients = _Clients(reactor)
     pause: Callable[[float], Awaitable[object]] = partial(deferLater, reactor)
     feeds = PostgresFeeds(stores.inbox_database, stores.inbox)
@@ -166,7 +162,7 @@ def open_polling(
     )  # fmt: skip
 
     def sources() -> tuple[PolledSource, ...]:
-        return tuple(one for one in profiles.polled() if serves(one.tenant))
+        return tuple(profiles.polled())
 
     stack.push_async_callback(clients.close)
     return Polling(Poller(parts, clients.of), sources, feeds, reactor.seconds)

@@ -19,7 +19,6 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.wire.client.remote_service import RemoteService, Response
 
-PLACEMENT = "X-Ipf-Placement"
 WRITE_SECONDS = 300.0
 """The time limit of everything but reads: a trial or an installation compiles maps, which takes a busy machine long."""
 ACTOR = "X-Ipf-Actor"
@@ -44,8 +43,7 @@ _Outcome = tuple[Any, BackendDown | BackendRefused | None]
 class Backend:
     """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock.
 
-    `fhir_url`: address of its FHIR listener; None: it is the same.  `placement`: of the engine, that is shown; None:
-    its default.
+    `fhir_url`: address of its FHIR listener; None: it is the same.
     """
 
     def __init__(
@@ -55,13 +53,11 @@ class Backend:
         token: str | None,
         now: Callable[[], float],
         fhir_url: str | None = None,
-        placement: str | None = None,
     ) -> None:
         self._service = service
         self._url = url.rstrip("/")
         self._fhir_url = self._url if fhir_url is None else fhir_url.rstrip("/")
         self._token = token
-        self._placed = {PLACEMENT: placement} if placement else {}
         self._now = now
         self._shared: dict[str, tuple[float, Deferred[_Outcome]]] = {}
 
@@ -128,7 +124,7 @@ class Backend:
         content_type: str = "application/json",
     ) -> Response:
         """One request, whatever its answer.  BackendDown when there is none."""
-        headers = {"Accept": "application/json", **self._placed}
+        headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if actor:

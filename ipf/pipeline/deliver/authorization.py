@@ -61,7 +61,7 @@ class Authorization:
         callers = _limiting(writers, lease)
         if not callers:
             return events
-        await refresh_access(lease.tenant)
+        await refresh_access()
         first = self._first(lease, writers)
         since = [(one, numbered_from(one, writers)) for one in lease.callers]
         found = []

@@ -84,7 +84,7 @@ class Export:
             self._order.created(job) if deident is None else self._order.shuffled(job, deident.pseudonyms.seed(job.id))
         )
         keep = await self._filter(job)
-        await refresh_access(job.tenant)
+        await refresh_access()
         shown = await visible_now(page.versions, job.caller, job.tenant, self._store, "r")
         # in a thread: 500 copies take a quarter of a second
         kept: list[bytes] = await self._run_in_thread(partial(_bodies, job, deident, keep, shown))

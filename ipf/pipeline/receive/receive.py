@@ -81,7 +81,7 @@ class Receiver:
 
     `ordering`: `patient`, `sender` or `none` (IPF_ORDERING).  `map_missing(message_type)`: True when this type is
     refused because its map is missing (IPF_REQUIRE_MAP_TYPES, queries).  `observe`: counts results.
-    `apply_profile`: set when vendor profiles are installed.  `of_tenant`: set with several pairs of databases.
+    `apply_profile`: set when vendor profiles are installed.
     """
 
     def __init__(
@@ -98,7 +98,6 @@ class Receiver:
     ) -> None:
         self.commit = commit
         self.apply_profile: ApplyProfile | None = None
-        self.of_tenant: Callable[[str], Receiver] | None = None
         self._inbox = inbox
         self._timer = timer
         self._now = now
@@ -113,10 +112,6 @@ class Receiver:
         """The receiver of the connections of one listener."""
         return ListenerReceiver(self, listener)
 
-    def placed(self, tenant: str) -> Receiver:
-        """The receiver that stores the messages of a tenant."""
-        return self if self.of_tenant is None else self.of_tenant(tenant)
-
     async def receive(self, frame: bytes, listener: MllpListener, peer: str) -> bytes | None:
         """The acknowledgement of one message; None = none is due."""
         answered: Deferred[bytes | None] = Deferred()
@@ -125,9 +120,6 @@ class Receiver:
 
     def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
         """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
-        if (placed := self.placed(listener.tenant)) is not self:
-            placed.take(frame, listener, peer, source, send_ack)
-            return
         if is_batch(frame):
             self._take_batch(frame, listener, peer, source, send_ack)
             return
@@ -143,9 +135,6 @@ class Receiver:
             header = header.in_original_mode()
         if self.apply_profile is not None:
             listener = self.apply_profile(frame, header, listener)
-            if (placed := self.placed(listener.tenant)) is not self:  # the profile names the tenant
-                placed.take(frame, listener, peer, source, send_ack)
-                return
         refusal = missing_part(header) or invalid_key(header)
         if refusal is not None:
             self._refuse(refusal, header, frame, len(frame), listener, peer, send_ack)
@@ -185,26 +174,17 @@ class Receiver:
 
     def oversize(self, event: Oversize, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
         """Reject a frame above the size limit; only its head was read."""
-        if (placed := self.placed(listener.tenant)) is not self:
-            placed.oversize(event, listener, peer, send_ack)
-            return
         try:
             header = scan_header(event.head)
         except Problem:
             header = None
         if header is not None and self.apply_profile is not None:
             listener = self.apply_profile(event.head, header, listener)
-            if (placed := self.placed(listener.tenant)) is not self:
-                placed.oversize(event, listener, peer, send_ack)
-                return
         problem = Problem(Category.TOO_LARGE, f"the message is too large ({event.size} bytes)")
         self._refuse(problem, header, event.head, event.size, listener, peer, send_ack)
 
     def lost(self, event: Unfinished | Junk, listener: MllpListener, peer: str, reason: str) -> None:
         """Store bytes outside a complete frame among the rejects; no acknowledgement is sent."""
-        if (placed := self.placed(listener.tenant)) is not self:
-            placed.lost(event, listener, peer, reason)
-            return
         self._observe("rejected", "", listener.protocol)
         rejected = self._rejected(reason, event.head, event.size, listener, peer)
         Deferred.fromCoroutine(self._store_reject(rejected))
@@ -369,16 +349,11 @@ class Receiver:
 class ListenerReceiver:
     """A Receiver for the connections of one listener, as `wire/mllp/protocol.py` needs it."""
 
-    __slots__ = ("_receiver", "listener")
+    __slots__ = ("listener", "receiver")
 
     def __init__(self, receiver: Receiver, listener: MllpListener) -> None:
-        self._receiver = receiver
+        self.receiver = receiver
         self.listener = listener
-
-    @property
-    def receiver(self) -> Receiver:
-        """That of the listener's tenant, which may change while the service runs."""
-        return self._receiver.placed(self.listener.tenant)
 
     @property
     def full(self) -> bool:

@@ -74,7 +74,7 @@ class JobRunner:
         """The step, or the end of a job that fails."""
         repository = replace(self._repository, tenant=job.tenant)
         try:
-            await refresh_access(job.tenant)
+            await refresh_access()
             if repository.conformance is not None:
                 await repository.conformance.prepare(request)
             return await self._kinds[job.kind](job, request, repository)

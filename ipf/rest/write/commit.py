@@ -169,7 +169,7 @@ class _Committer:
         """One transaction; None: the plan replaces a topic, which needs the exclusive lock.  MoreNeeded: more locks."""
         changing = exclusive or any(prepared.unit.changes_subscriptions for prepared in prepared_units)
         reindex: Sequence[ReindexRequest] = ()
-        await refresh_access(prepared_units[0].unit.tenant)  # for the events that the changes fire
+        await refresh_access()  # for the events that the changes fire
         async with self._store.transaction() as transaction:
             plan, snapshot = await self._planned(transaction, prepared_units, changing)
             if plan.topics and not changing:

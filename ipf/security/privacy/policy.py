@@ -9,7 +9,7 @@ afterwards.  The server itself is not limited, nor is anybody while authenticati
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ipf.ports import DEFAULT_TENANT, Caller, Json
 from ipf.ports.queries.predicates import NOTHING, AllOf, Test
@@ -28,26 +28,21 @@ class Privacy:
     """`labels`, `consents`: None = off.  `has_tenants`: whether callers belong to the tenant that their token names.
 
     `trusted_clients`: not limited, such as a feed, which must find every patient, and a backup.
-    `placed`: the Consents of tenants whose data are in other pairs of databases; those of "" are of all other tenants.
     """
 
     labels: LabelRules | None = None
     consents: ConsentRegister | None = None
     has_tenants: bool = False
     trusted_clients: frozenset[str] = frozenset()
-    placed: dict[str, ConsentRegister] = field(default_factory=dict)
 
-    async def refresh(self, tenant: str = DEFAULT_TENANT) -> None:
-        """Apply all committed changes of a tenant's Consents.  StoreUnreachable."""
+    async def refresh(self) -> None:
+        """Apply all committed changes of Consents.  StoreUnreachable."""
         if self.consents is not None:
-            await self._consents_of(tenant, self.consents).refresh()
+            await self.consents.refresh()
 
-    def stamp(self, tenant: str = DEFAULT_TENANT) -> int:
-        """A number that changes when `limit` of a tenant's callers may."""
-        return 0 if self.consents is None else self._consents_of(tenant, self.consents).stamp()
-
-    def _consents_of(self, tenant: str, others: ConsentRegister) -> ConsentRegister:
-        return self.placed.get(tenant) or self.placed.get("", others)
+    def stamp(self) -> int:
+        """A number that changes when `limit` may."""
+        return 0 if self.consents is None else self.consents.stamp()
 
     def tenant_of(self, caller: Caller) -> str:
         """The tenant whose Consents count for a caller."""
@@ -63,8 +58,7 @@ class Privacy:
         if self.labels is not None and (test := self.labels.limit(caller, resource_type)) is not None:
             tests.append(test)
         if self.consents is not None:
-            consents = self._consents_of(self.tenant_of(caller), self.consents)
-            visible = self._by_consents(consents, caller, resource_type, right)
+            visible = self._by_consents(self.consents, caller, resource_type, right)
             if visible is not True:
                 tests.append(NOTHING if visible is False else visible)
         return None if not tests else tests[0] if len(tests) == 1 else AllOf(tuple(tests))

@@ -6,7 +6,7 @@ notifier has its own connection, which also listens.  Several notifications are 
 are at least `GAP_SECONDS` apart (the first is not delayed).  Nothing survives a crash: after a lost notification a
 subscriber waits for its poll interval, and after a reconnect every subscriber is woken once.
 
-Channels belong to a database.  Where several installations share one, each in a schema of its own (docs/citus.md), the
+Channels belong to a database.  Where several installations share one, each in a schema of its own, the
 channel has the name of the schema, so that one does not wake the others.
 
 Source: https://www.postgresql.org/docs/current/sql-notify.html

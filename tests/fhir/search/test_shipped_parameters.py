@@ -14,7 +14,7 @@ from ipf.fhir.index.sources import sources
 from ipf.fhir.model.packages import Packages
 from ipf.fhir.search.evaluation.match import matches
 from ipf.fhir.search.language.query import parse_criteria
-from ipf.fhir.search.parameters.custom import check, install, served, ship
+from ipf.fhir.search.parameters.custom import served, ship
 from ipf.fhir.search.parameters.shipped import backport, serve, us_core
 from ipf.subscriptions.guide import CONTENT, FILTER
 from tests.reference import REFERENCE, needs_reference
@@ -40,21 +40,6 @@ class ShippedTest(TestCase):
         parse_criteria("Goal?description=x")
         parse_criteria("CareTeam?role=x")
         parse_criteria("Condition?asserted-date=ge2020")
-
-    def test_they_may_be_the_only_ones(self) -> None:
-        """With several pairs of databases in one process, what one of them has does not count."""
-        own = {"resourceType": "SearchParameter", "id": "s", "url": "http://x/s", "status": "active", "code": "shoe",
-               "base": ["Patient"], "type": "string", "expression": "Patient.language"}  # fmt: skip
-        serve(Packages(), alone="the packages say it all")
-        install([own])
-        self.assertNotIn("shoe", sources("Patient"))
-        with self.assertRaisesRegex(Problem, "cannot be served") as refused:
-            check(own)
-        self.assertIn("the packages say it all", refused.exception.issues[0].text)
-        check(own | {"status": "draft"})
-        serve(Packages())
-        install([own])
-        self.assertIn("shoe", sources("Patient"))
 
     @needs_reference
     def test_table_agrees_with_the_guide(self) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.app.runtime.privacy import install_placed_privacy
-from ipf.config.environment import read
-from ipf.errors import StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports import Caller
 from ipf.ports.queries.search import Query, Term
-from ipf.security.access import installed, refresh_access
 from ipf.security.privacy.consent import denials_of, names_no_patient
 from ipf.security.privacy.policy import Privacy
 from ipf.security.privacy.register import ConsentRegister
@@ -232,29 +227,6 @@ class DecisionTests(TestCase):
         await put(store, {**consent(rule("deny")), "id": "c"}, 4, deleted=True)
         await privacy.refresh()
         self.assertEqual([*seen, self.sees(privacy, OTHER, PLAIN)], [False, True, False, True])
-
-    async def test_consents_of_other_databases(self) -> None:
-        """Of each tenant the Consents of its own databases count, and nothing is decided while they are away."""
-        stores = MemoryFhirStore(), MemoryFhirStore()
-        home, north = (ConsentRegister(MemoryConsents(one), lambda: NOW) for one in stores)
-        await put(stores[1], {**consent(rule("deny")), "id": "c"})  # of the default tenant, which is `placed` there
-        privacy = Privacy(consents=home, placed={"default": north})
-        await privacy.refresh()
-        self.assertFalse(self.sees(privacy, OTHER, PLAIN))
-        self.assertNotEqual(privacy.stamp("a"), privacy.stamp())
-        privacy.placed.clear()
-        await privacy.refresh()
-        self.assertTrue(self.sees(privacy, OTHER, PLAIN))
-        stack, settings = AsyncExitStack(), read({"IPF_ACCESS_CONSENT": "true", **TOKENS})[0]
-        async with stack:
-            install_placed_privacy(settings, stack)
-            with self.assertRaises(StoreUnreachable):
-                await refresh_access("a")
-            found = installed()
-            assert found is not None
-            found.placed[""] = home
-            await refresh_access("a")
-        self.assertIsNone(installed())
 
     async def test_what_is_not_read_as_written_is_shown(self) -> None:
         privacy = await self.privacy(

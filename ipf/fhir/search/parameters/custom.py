@@ -33,9 +33,7 @@ def check(resource: Json, *, is_served: bool = True) -> None:
     `is_served`: whether it is of the tenant whose search parameters count, for all; others may keep inactive ones.
     """
     issues = list(_issues(resource)) if resource.get("status") == "active" else []
-    if resource.get("status") == "active" and _only_shipped:
-        issues.append(Issue(f"it would not be used: {_only_shipped[0]}", f"{_PLACE}.status"))
-    elif resource.get("status") == "active" and not is_served:
+    if resource.get("status") == "active" and not is_served:
         text = "it would not be used: active search parameters are those of the default tenant, for all tenants"
         issues.append(Issue(text, f"{_PLACE}.status"))
     if issues:
@@ -93,23 +91,18 @@ def concrete(base: str) -> list[str]:
 
 
 _shipped: list[Json] = []  # in addition to those of the store
-_only_shipped: list[str] = []  # why those of the store do not count
 
 
-def ship(resources: Sequence[Json], *, alone: str = "") -> None:
-    """Serve these whatever the store has; called before the first transaction.
-
-    `alone`: the reason why those of a store do not count, when it is not one store whose data the process serves.
-    """
+def ship(resources: Sequence[Json]) -> None:
+    """Serve these whatever the store has; called before the first transaction."""
     _shipped[:] = resources
-    _only_shipped[:] = [alone] if alone else []
     install(())
 
 
 def install(resources: Sequence[Json]) -> None:
     """Serve these, and what was shipped, from now on in this process; where two say the same code, the first."""
     found: dict[str, dict[str, SearchParameter]] = {}
-    for resource in (*(() if _only_shipped else resources), *_shipped):
+    for resource in (*resources, *_shipped):
         for (base, code), parameter in served(resource).items():
             found.setdefault(base, {}).setdefault(code, parameter)
     if definitions().set_custom(found):

@@ -24,13 +24,10 @@ TYPES = ("SearchParameter",)
 """The resource types that are taken from packages."""
 
 
-def serve(packages: Packages, *, alone: str = "") -> None:
-    """Serve them from now on in this process.  Resources that are stored already are indexed by `POST /$reindex`.
-
-    `alone`: see `ship`.
-    """
+def serve(packages: Packages) -> None:
+    """Serve them from now on in this process.  Resources that are stored already are indexed by `POST /$reindex`."""
     shipped = [*(entry.resource() for entry in packages.newest("SearchParameter")), *us_core(), *backport()]
-    ship(shipped, alone=alone)
+    ship(shipped)
 
 
 def us_core() -> Iterator[Json]:
