@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
 from ipf.app.maps.check import check_maps, load_maps
 from ipf.app.maps.packages import register_search_parameters
@@ -35,7 +35,6 @@ from ipf.ports import InstalledMap
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.vendor_profiles.registry import Deployment, port_of
 
-_loading = DeferredSemaphore(2)  # several pairs of databases that are opened at once leave threads for requests
 _POLL_SECONDS = 5.0  # how late a change is seen when its notification is lost
 
 
@@ -130,11 +129,7 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
 
-    await _loading.acquire()
-    try:
-        installation = await _start(build, stores, reactor, stack)
-    finally:
-        _loading.release()
+    installation = await _start(build, stores, reactor, stack)
     return Maps(installation, profiles, snapshot.current)
 
 
