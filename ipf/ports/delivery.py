@@ -18,8 +18,9 @@ class Lease:
     """A subscription leased by one process: until `until`, only this process sends its pending events.
 
     `last_event_number`: of the newest event at the time of the lease.  `events`: the first due events.  `callers`:
-    the grants of all of them limit the notifications: the writers of the Subscription, and the websocket client.
+    the grants of all of them limit the notifications: the creator of the Subscription, and the websocket client.
     `resent`: changes with each `resend`, so that what is sent again is no duplicate of what was sent.
+    `is_content_withheld`: the notification has the registered form without content.
     """
 
     tenant: str
@@ -34,6 +35,7 @@ class Lease:
     events: Sequence[Event] = ()
     callers: Sequence[Caller] = ()
     resent: int = 0
+    is_content_withheld: bool = False
 
 
 @dataclass(slots=True)
@@ -246,6 +248,7 @@ class Notification:
     attempt to send the same events; "" without events) and `topic_url` (of a topic Subscription).
 
     `position`: of the log of the database, behind all events; "" where no standby answers reads.
+    `is_content_withheld`: see `Lease`; a websocket client that bound by id gets the ping alone.
     """
 
     method: str
@@ -264,6 +267,7 @@ class Notification:
     message_id: str = ""
     topic_url: str = ""
     position: str = ""
+    is_content_withheld: bool = False
 
 
 AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]

@@ -55,7 +55,7 @@ class DeliveryQueueContract(Writing):
         resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
         for number, (skips, left) in enumerate(((False, [(1, "a")]), (True, [(3, "c")])), 2):
             await self.fire(rid, "ab"[number - 2])
-            creator = SubscriptionCreator("default", rid, Caller("ada", f"app{number}"), begins=True, skips=skips)
+            creator = SubscriptionCreator("default", rid, Caller("ada", f"app{number}"), skips=skips)
             await self.write(change(rid, resource, number, resource), subscriptions_change=True, creators=[creator])
             if skips:
                 self.assertEqual(await self.lease(), [])

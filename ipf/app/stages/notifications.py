@@ -106,7 +106,8 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
     if not settings.auth_enabled:
         return compose, None
     grants = PostgresGrants(stores.fhir_database)
-    authorization = Authorization(grants, compose, stores.fhir.read_version, stores.fhir.read_many)
+    reads = stores.fhir.read_version, stores.fhir.read_many
+    authorization = Authorization(grants, compose, *reads, subscribers_read=settings.subscribers_read)
     return authorization, authorization
 
 
