@@ -37,6 +37,11 @@ class Lease:
     resent: int = 0
     is_content_withheld: bool = False
 
+    @property
+    def version_id(self) -> str:
+        """The version of the Subscription."""
+        return str(self.resource["meta"]["versionId"])
+
 
 @dataclass(slots=True)
 class Event:

@@ -68,6 +68,7 @@ class UnservedSubscription:
     id: str
     status: str
     reason: str
+    version_id: str = ""
 
 
 class MatchingIndex:
@@ -210,7 +211,8 @@ class MatchingIndex:
         except Problem as problem:
             text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
             log.warn(text, subscription_id=criteria.id, reason=problem.text)
-            self.unserved[rid] = UnservedSubscription(criteria.tenant, criteria.id, criteria.status, problem.text)
+            named = criteria.tenant, criteria.id, criteria.status
+            self.unserved[rid] = UnservedSubscription(*named, problem.text, criteria.version_id)
             return
         locations = self._locations[rid] = []
         for name, query in queries.items():
