@@ -167,6 +167,9 @@ class SubscriptionLedger(Protocol):
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """Counters of one subscription."""
 
+    async def tenants_of(self, subscription_id: str) -> list[str]:
+        """The tenants that have a subscription with this id.  One, unless clients chose the same id in several."""
+
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """Counters of up to `limit` subscriptions, oldest first.  `tenant` None: of all tenants."""
 

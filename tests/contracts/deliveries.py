@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ipf.ports import (
@@ -48,6 +49,18 @@ class DeliveryQueueContract(Writing):
     async def pending(self, lease: Lease) -> list[tuple[int, str]]:
         """Numbers and ids of the events not delivered."""
         return [(event.number, event.id) for event in await self.queue.events(lease, 10)]
+
+    async def test_tenants_of_an_id(self) -> None:
+        """In whatever partition it is; several where clients chose the same id; none of a deleted one."""
+        for tenant, id, status in (("default", "s1", "active"), ("north", "s1", "off"), ("north", "s2", "error"),
+                                   ("south", "s1", "deleted")):  # fmt: skip
+            resource = {"resourceType": "Subscription", "id": id, "status": status, "criteria": "Patient?"}
+            rid = await self.store.new_rid()
+            state = SubscriptionState(tenant, rid, id, status)
+            await self.write(replace(change(rid, resource), tenant=tenant), subscriptions_change=True,
+                             subscriptions=[state])  # fmt: skip
+        for id, tenants in (("s1", ["default", "north"]), ("s2", ["north"]), ("s3", [])):
+            self.assertEqual(sorted(await self.queue.tenants_of(id)), tenants)
 
     async def test_a_narrow_client_that_takes_over_an_endpoint_gets_later_events(self) -> None:
         """Another client's pending events do not reach it; without `skips` they do."""
