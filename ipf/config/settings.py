@@ -296,6 +296,9 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, 
     criteria_need_search: bool = variable(
         "SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH", boolean, False, "criteria test only what their client may search"
     )
+    subscribers_read: bool = variable(
+        "SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ", boolean, False, "system/Subscription implies reading what matches"
+    )
     delivery_max_attempts: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before the status error"
     )

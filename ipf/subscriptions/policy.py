@@ -37,12 +37,11 @@ _URL_TEXT = re.compile(r"[\x21-\x7e]+")
 _EMAIL_ADDRESS = re.compile(
     r"(?:mailto:)?[\w.!#$%&'*+/=^`{|}~-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)", re.A
 )
-_RESERVED_HEADERS = frozenset(
+_FRAMING_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection"}
-    | {"proxy-authorization", "te", "trailer", "upgrade", "expect"}
-    | {"content-type", "content-encoding", "x-correlation-id", "x-ipf-signature"}
+    | {"te", "trailer", "upgrade", "expect"}
 )
-"""Headers of the connection, and headers that the server sets: a subscriber may not set them."""
+"""Headers of the connection, which would break the framing of a request.  Others of the server are replaced."""
 
 _HTTP_CHANNELS = ("rest-hook", "message")
 
@@ -180,7 +179,8 @@ def _header_name(header: object) -> tuple[str, str | None]:
     if not value.strip():
         return "", "a header needs a value"
     lower = name.lower()
-    return lower, f"the header {name} is set by the server" if lower in _RESERVED_HEADERS else None
+    text = f"the header {name} belongs to the HTTP connection and cannot be set"
+    return lower, text if lower in _FRAMING_HEADERS else None
 
 
 def _split(endpoint: str) -> SplitResult | None:

@@ -153,6 +153,7 @@ def _matcher(settings: Settings, reactor: Any) -> MatchingIndex:
         metrics.topic_failed,
         needs_search=settings.criteria_need_search,
         has_grants=settings.auth_enabled,
+        subscribers_read=settings.subscribers_read,
     )
 
 

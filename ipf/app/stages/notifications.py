@@ -106,7 +106,8 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
     if not settings.auth_enabled:
         return compose, None
     grants = PostgresGrants(stores.fhir_database)
-    authorization = Authorization(grants, compose, stores.fhir.read_version, stores.fhir.read_many)
+    reads = stores.fhir.read_version, stores.fhir.read_many
+    authorization = Authorization(grants, compose, *reads, subscribers_read=settings.subscribers_read)
     return authorization, authorization
 
 
@@ -124,10 +125,11 @@ def open_notification_channels(
 def _start_activation(
     settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
 ) -> None:
-    async def unserved() -> list[tuple[str, str, str]]:
+    async def unserved() -> list[tuple[str, str, str, str]]:
         """Subscriptions that lost their topic, also through changes of other processes."""
         await refresh(stores.fhir, stores.matcher)
-        return [(one.tenant, one.id, one.reason) for one in stores.matcher.unserved.values() if one.status != "error"]
+        lost = [one for one in stores.matcher.unserved.values() if one.status != "error"]
+        return [(one.tenant, one.id, one.version_id, one.reason) for one in lost]
 
     activate = Activate(
         stores.deliveries,
@@ -137,6 +139,7 @@ def _start_activation(
         now,
         _status_setter(settings, stores, FIRING),
         unserved,
+        reactor,
     )
     poll_seconds = settings.worker_poll_ms / 1000
     worker = Worker(activate.step, stores.notifier, "subscription", poll_seconds, reactor, name="activate")
@@ -186,10 +189,9 @@ def _status_setter(settings: Settings, stores: OpenedStores, when: frozenset[str
 
     drafts = system_drafts(settings)
 
-    async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
-        await set_status(
-            tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, only_from=when, draft=drafts
-        )
+    async def set_one(tenant: str, id: str, status: str, error: str | None, version_id: str | None) -> None:
+        parts = stores.fhir, stores.matcher, now
+        await set_status(tenant, id, status, error, *parts, only_from=when, version_id=version_id, draft=drafts)
         stores.notifier.notify("delivery")  # events were held until now
 
     return set_one

@@ -45,6 +45,7 @@ from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
+from ipf.subscriptions.missing_scopes import is_missing_scopes
 from ipf.subscriptions.policy import ChannelPolicy
 
 T = TypeVar("T")
@@ -132,7 +133,8 @@ class Repository:
     def warnings(self, result: EntryResult, caller: Caller = OPEN) -> list[Finding]:
         """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation.
 
-        Of a Subscription also what its writer `caller` learns without the right to search.
+        Of a Subscription also what its writer `caller` learns without the right to search, and which scopes its creator
+        lacks.
         """
         return self._signals(result, caller) + self._findings(result)
 
@@ -157,8 +159,11 @@ class Repository:
         version = result.version
         if version is None or version.deleted or version.resource_type != "Subscription" or caller.is_unlimited:
             return []
-        names = self.matcher.signals(self.tenant, loads(version.body), caller)
-        return [Finding("warning", "security", SIGNALS.format(name), "Subscription.criteria") for name in names]
+        subscription = loads(version.body)
+        names = self.matcher.signals(self.tenant, subscription, caller)
+        texts, error = [SIGNALS.format(name) for name in names], subscription.get("error")
+        texts += [error] if is_missing_scopes(error) else []
+        return [Finding("warning", "security", text, "Subscription.criteria") for text in texts]
 
     def within(self, transaction: FhirTransaction) -> Repository:
         """This repository for the reads of a transaction, which see what it writes."""
