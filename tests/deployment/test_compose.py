@@ -218,7 +218,7 @@ class SecretTests(ComposeTestCase):
         self.assertRegex(settings.db_url, r"^postgresql://ipf:[\w-]{20,}@postgres/ipf$")
         self.assertRegex(settings.fhir_db_url, r"^postgresql://fhir:[\w-]{20,}@postgres/fhir$")
         self.assertEqual(settings.channel_security, "permissive")
-        self.assertEqual(settings.endpoint_allow, ("subscriber",))
+        self.assertEqual((settings.endpoint_allow, settings.endpoint_deny), (("subscriber",), ("*",)))
         default = Settings()
         self.assertEqual(settings.http_listen, f"{default.http_listen}:interface=0.0.0.0")
         self.assertEqual(settings.mllp_listen[0].endpoint, f"{default.mllp_listen[0].endpoint}:interface=0.0.0.0")
