@@ -58,7 +58,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
         Renderer(static),
         static,
         SavedViews(settings.data_dir),
-        lambda: is_loopback and bool(sign_in.missing),
+        lambda: is_loopback and settings.admin_token is None and bool(sign_in.missing),
     )
     hub = LiveHub(partial(live_state, console.backend), reactor)
     stack.callback(hub.close)

@@ -178,7 +178,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     (
         "ftp://x y",
         "expected host patterns or networks such as 10.1.0.0/16, not ftp://x",
-        ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "IPF_IMPORT_ALLOW"),
+        ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "SUBSCRIPTION_SERVICE_ENDPOINT_DENY", "IPF_IMPORT_ALLOW"),
     ),
     ("maybe", "expected a whole number from 1 to 32", ("SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT",)),
     (

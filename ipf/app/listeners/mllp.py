@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ipf.app.listeners.endpoints import MLLP, Listeners, bound, is_protected
+from ipf.app.listeners.endpoints import MLLP, Listeners, opened_as
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.parsers import Listener
@@ -90,7 +90,7 @@ class MllpListeners:
         factory = self._factory(listener)
         factory.connections_changed = partial(self._count_connections, listener.name)
         factory.connections_changed(0)
-        endpoint = bound(listener.endpoint, is_protected(settings))
+        endpoint = opened_as(settings, MLLP, listener.endpoint)
         name = f"MLLP {listener.name}"
         opened = await self.listeners.open(endpoint, factory, name, variable, ((self._label(listener), ""),))
 

@@ -32,7 +32,7 @@ from ipf.security.vault import Vault
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.postgres.replication import position_of
 from ipf.store.resources.writing.grants import PostgresGrants
-from ipf.subscriptions.policy import ChannelPolicy
+from ipf.subscriptions.endpoints import EndpointRules
 from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels
 
@@ -56,11 +56,12 @@ class NotificationParts:
 
 
 def open_notification_parts(
-    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, rules: EndpointRules, reactor: Any, stack: AsyncExitStack
 ) -> NotificationParts:
-    """What composes and sends notifications; nothing is sent yet."""
+    """What composes and sends notifications; nothing is sent yet.  `rules`: where they may be sent to."""
     compose, authorization = _composer(settings, stores)
-    return NotificationParts(compose, authorization, open_notification_channels(settings, stores, reactor, stack))
+    channels = open_notification_channels(settings, stores, rules, reactor, stack)
+    return NotificationParts(compose, authorization, channels)
 
 
 def start_delivery(
@@ -112,11 +113,10 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
 
 
 def open_notification_channels(
-    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, rules: EndpointRules, reactor: Any, stack: AsyncExitStack
 ) -> Channels:
     """The channels by type, closed with the stack."""
-    policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers)
-    channels = open_channels(settings, reactor, settings.base_url, policy.permits, stack.callback)
+    channels = open_channels(settings, reactor, settings.base_url, rules.forbids, stack.callback)
     if stores.spans is None:
         return channels
     return {name: TracedChannel(channel, name, stores.spans) for name, channel in channels.items()}

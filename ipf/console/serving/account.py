@@ -1,7 +1,8 @@
 """Sign-in, sign-out, and the choices of a person: language and theme.
 
-Without the variables OIDC_* a page lists those that are missing.  On loopback a sandbox opens then: everybody is an
-admin without a name, and every page has a banner that says so.
+Without the variables OIDC_* a page lists those that are missing.  On loopback a sandbox opens then, in which everybody
+is an admin without a name, and every page has a banner that says so; not where the console has a token of the admin
+API, which it would use for everybody.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ from urllib.parse import urlencode
 from ipf.console.html.texts import LANGUAGES
 from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
 from ipf.console.people.sign_in import PENDING_SECONDS
-from ipf.console.serving.web import Console, View, base_url, is_secure, language_for, redirect, render, safe_target
+from ipf.console.serving.web import (
+    Console,
+    View,
+    base_url,
+    is_secure,
+    language_for,
+    redirect,
+    render,
+    safe_target,
+    session_of,
+)
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 
 PENDING = "ipf-sign-in"
-CALLBACK = "/sign-in/callback"
+CALLBACK, BEGUN = "/sign-in/callback", "/sign-in/begun"
 _YEAR = 365 * 86_400
 
 
@@ -47,6 +58,16 @@ async def finish(console: Console, request: Request) -> Answer:
         return _problem(console, request, "sign_in.no_role", person.name, 403)
     session = console.sessions.begin(person.id, person.name, person.role, person.id_token, person.access_token)
     return _signed_in(console, request, session, target)
+
+
+async def begun(console: Console, request: Request) -> Answer:
+    """`GET /sign-in/begun`: to the page that was asked for; a page for a client that does not keep cookies.
+
+    Without this step such a client goes from the page to the sign-in and back without end.
+    """
+    if session_of(console, request.headers, request.base_url) is None:
+        return _problem(console, request, "sign_in.no_cookies", "", 403)
+    return redirect(safe_target(dict(request.query).get("to", "/")))
 
 
 async def end(view: View) -> Answer:
@@ -84,7 +105,7 @@ async def choose(view: View) -> Answer:
 def _signed_in(console: Console, request: Request, session: Session, target: str) -> Answer:
     secure = is_secure(console, request)
     return redirect(
-        target,
+        f"{BEGUN}?{urlencode({'to': target})}",
         cookie(cookie_name(secure), session.id, secure),
         cookie(PENDING, "", secure, seconds=0, path="/sign-in"),
     )

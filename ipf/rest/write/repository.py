@@ -41,6 +41,7 @@ from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh
 from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
+from ipf.rest.write.import_sources import ImportSources
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.deident.resource import Deidentification
@@ -68,7 +69,7 @@ class Repository:
     supported.  `integrity`: the reference check; None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
-    planning of large Bundles.  `fetch`, `import_policy`: of the inputs of imports; None = there are only
+    planning of large Bundles.  `fetch`, `import_sources`: of the inputs of imports; None = there are only
     those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
@@ -104,7 +105,7 @@ class Repository:
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None
     fetch: Fetch | None = None
-    import_policy: ChannelPolicy = field(default_factory=ChannelPolicy)
+    import_sources: ImportSources = field(default_factory=ImportSources)
     vault: Vault = field(default_factory=Vault)
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
