@@ -7,9 +7,8 @@ of its requests have none.  Nobody else's records are limited.  No IO.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_network
-
 from ipf.ports.audit.records import Audit
+from ipf.security.addresses import source_of
 from ipf.security.audit.records import detailed
 from ipf.security.audit.rules import ANONYMOUS
 
@@ -18,7 +17,6 @@ LIMIT = 60
 MOST_ADDRESSES = 1000
 _MINUTE_MS = 60_000
 _OTHERS = "*"
-_IPV6_PREFIX = 64
 
 
 class StrangerLimit:
@@ -50,15 +48,3 @@ class StrangerLimit:
     def _source(self, address: str) -> str:
         source = source_of(address)
         return source if source in self._counts or len(self._counts) < MOST_ADDRESSES else _OTHERS
-
-
-def source_of(address: str) -> str:
-    """An IPv4 address, or the network of an IPv6 address; another text as it is."""
-    if ":" not in address:
-        return address
-    try:
-        host = IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = host.ipv4_mapped
-    return str(mapped) if mapped is not None else str(ip_network((host, _IPV6_PREFIX), strict=False))
