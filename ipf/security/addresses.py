@@ -25,7 +25,7 @@ def source_of(address: str) -> str:
 
 
 class AddressLimit:
-    """How often something may happen from one address: `limit` times in `seconds`.  `now`: seconds.
+    """How much may happen from one address: `limit` times, or so much, in `seconds`.  `now`: seconds.
 
     Of more than MOST_ADDRESSES addresses the first ones are forgotten: memory is bounded, and nobody is limited for
     what others do.
@@ -35,14 +35,14 @@ class AddressLimit:
         self._limit = limit
         self._seconds = seconds
         self._now = now
-        self._counted: dict[str, tuple[float, int]] = {}  # the end of its time, and how often it happened
+        self._counted: dict[str, tuple[float, int]] = {}  # the end of its time, and how much has happened
 
     def is_reached(self, address: str) -> bool:
-        """Whether it has happened so often from this address."""
+        """Whether so much has happened from this address."""
         end, count = self._counted.get(source_of(address), (0.0, 0))
         return count >= self._limit and self._now() < end
 
-    def count(self, address: str) -> None:
+    def count(self, address: str, weight: int = 1) -> None:
         """It happened."""
         source, now = source_of(address), self._now()
         end, count = self._counted.pop(source, (0.0, 0))
@@ -50,7 +50,7 @@ class AddressLimit:
             end, count = now + self._seconds, 0
         if len(self._counted) >= MOST_ADDRESSES:
             del self._counted[next(iter(self._counted))]
-        self._counted[source] = end, count + 1
+        self._counted[source] = end, count + weight
 
     def forgive(self, address: str) -> None:
         """What was counted last does not count."""

@@ -43,6 +43,7 @@ from ipf.pipeline.receive.timeouts import with_timeout
 from ipf.ports import DEFAULT_TENANT, Clock, Outcome, Received, Rejected
 from ipf.ports.messages.inbox import MessageStore
 from ipf.ports.messages.sources import MLLP
+from ipf.telemetry.logs import event_line
 
 log = Logger()
 
@@ -303,16 +304,8 @@ class Receiver:
     def _rejected(
         self, reason: str, raw: bytes, size: int, listener: MllpListener, peer: str, header: Header | None = None
     ) -> Rejected:
-        rejected = Rejected(
-            self._now(),
-            self._new_correlation_id(),
-            listener.name,
-            peer,
-            reason,
-            raw[:KEPT_HEAD],
-            size,
-            listener.tenant,
-        )
+        kept = raw[:KEPT_HEAD], size, listener.tenant, listener.tells_all
+        rejected = Rejected(self._now(), self._new_correlation_id(), listener.name, peer, reason, *kept)
         log.warn(
             "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
             "size={size} reason={reason}",
@@ -327,23 +320,25 @@ class Receiver:
         )
         return rejected
 
-    async def _store_reject(self, rejected: Rejected) -> bool:
-        """Store a reject within the timeout; False when that failed."""
+    async def _store_reject(self, rejected: Rejected) -> Problem | None:
+        """Store a reject within the timeout; why that failed."""
         try:
             await with_timeout(self._timer, self.commit.timeout, self._inbox.reject(rejected))
+        except StoreUnreachable as problem:
+            log.warn(event_line("reject_not_stored", reason=problem.text), correlation_id=rejected.correlation_id)
+            return problem
         except Exception:
             log.failure("the reject could not be stored", correlation_id=rejected.correlation_id)
-            return False
-        return True
+            return StoreUnreachable()
+        return None
 
     async def _store_reject_and_acknowledge(
         self, rejected: Rejected, header: Header | None, problem: Problem, send_ack: SendAck
     ) -> None:
         """Send AR only when the reject is stored; else AE, so that the sender repeats the message."""
-        if await self._store_reject(rejected):
-            send_ack(self._acknowledge(header, problem.rendering.ack_code, problem))
-        else:
-            send_ack(self._acknowledge(header, "AE", StoreUnreachable()))
+        failure = await self._store_reject(rejected)
+        code = problem.rendering.ack_code if failure is None else "AE"
+        send_ack(self._acknowledge(header, code, failure or problem))
 
     def _next_control_id(self) -> str:
         return f"{self._control_prefix}{next(self._control_numbers)}"
