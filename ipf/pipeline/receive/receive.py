@@ -36,6 +36,7 @@ from ipf.hl7.framing import KEPT_HEAD, Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, missing_part, scan_header
 from ipf.hl7.ordering import ordering_key
 from ipf.hl7.queries import is_query
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.receive.batches import Answers, answer_to, take_all
 from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
@@ -125,7 +126,16 @@ class Receiver:
         return await answered
 
     def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
-        """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
+        """Store, reject or drop the message; `send_ack` is called when that is durable.
+
+        A message with which something fails that is not foreseen is rejected: the connection goes on with the next.
+        """
+        try:
+            self._take(frame, listener, peer, source, send_ack)
+        except Exception as error:
+            self._reject_unforeseen(error, frame, len(frame), listener, peer, send_ack)
+
+    def _take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
         if (placed := self.placed(listener.tenant)) is not self:
             placed.take(frame, listener, peer, source, send_ack)
             return
@@ -248,17 +258,25 @@ class Receiver:
             source_id=received.source_id,
             error=type(failure).__name__,
         )
+        kept = f"it could not be stored: {type(failure).__name__}", received.raw[:KEPT_HEAD], len(received.raw)
         rejected = Rejected(
-            received.received_at,
-            received.correlation_id,
-            received.listener,
-            peer,
-            f"it could not be stored: {type(failure).__name__}",
-            received.raw[:KEPT_HEAD],
-            len(received.raw),
-            received.tenant,
+            received.received_at, received.correlation_id, received.listener, peer, *kept, received.tenant
         )
         problem = Problem(Category.INTERNAL, "the message could not be stored")
+        Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
+
+    def _reject_unforeseen(
+        self, error: Exception, raw: bytes, size: int, listener: MllpListener, peer: str, send_ack: SendAck
+    ) -> None:
+        """Keep it among the rejects, and send AE: the sender may send the whole again."""
+        log.failure("event=receive_failed listener={listener}", event="receive_failed", listener=listener.name)
+        problem = Problem(Category.INTERNAL, reason_of(error))
+        self._observe("failed", "", listener.protocol)
+        try:
+            header = scan_header(raw)
+        except Exception:
+            header = None
+        rejected = self._rejected(problem.text, raw, size, listener, peer)
         Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
 
     def _refuse_unmapped(self, header: Header, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
@@ -306,18 +324,13 @@ class Receiver:
     ) -> Rejected:
         kept = raw[:KEPT_HEAD], size, listener.tenant, listener.tells_all
         rejected = Rejected(self._now(), self._new_correlation_id(), listener.name, peer, reason, *kept)
+        names = (None, None) if header is None else (header.source_system, header.source_id)
+        system, id = (name and name[:MAX_KEY_LENGTH] for name in names)
+        text = "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
         log.warn(
-            "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
-            "size={size} reason={reason}",
-            event="rejected",
-            source_system=header.source_system[:MAX_KEY_LENGTH] if header is not None else None,
-            source_id=header.source_id[:MAX_KEY_LENGTH] if header is not None else None,
-            correlation_id=rejected.correlation_id,
-            listener=listener.name,
-            peer=peer,
-            size=size,
-            reason=reason,
-        )
+            text + "size={size} reason={reason}", event="rejected", source_system=system, source_id=id,
+            correlation_id=rejected.correlation_id, listener=listener.name, peer=peer, size=size, reason=reason,
+        )  # fmt: skip
         return rejected
 
     async def _store_reject(self, rejected: Rejected) -> Problem | None:
@@ -402,12 +415,6 @@ def _warn(event: str, received: Received, peer: str, reason: str) -> None:
     log.warn(
         f"event={event} source_system={{source_system}} source_id={{source_id}} message_type={{message_type}} "
         "listener={listener} peer={peer} reason={reason}",
-        event=event,
-        correlation_id=received.correlation_id,
-        source_system=received.source_system,
-        source_id=received.source_id,
-        message_type=received.message_type,
-        listener=received.listener,
-        peer=peer,
-        reason=reason,
-    )
+        event=event, correlation_id=received.correlation_id, source_system=received.source_system, peer=peer,
+        source_id=received.source_id, message_type=received.message_type, listener=received.listener, reason=reason,
+    )  # fmt: skip
