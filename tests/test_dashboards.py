@@ -18,6 +18,7 @@ from ipf.telemetry import (
     audit_chain_metrics,
     audit_feed_metrics,
     forward_metrics,
+    limit_metrics,
     metrics,
     poll_metrics,
 )
@@ -60,6 +61,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     audit_chain_metrics.record_missing()
     audit_chain_metrics.waiting(1, 1)
     access_metrics.break_glass_used()
+    limit_metrics.limited(limit_metrics.REJECT)
     metrics.build("1")
     found: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):

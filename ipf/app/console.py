@@ -49,7 +49,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     endpoint = bound(settings.listen, isinstance(read(), tuple) is False)
     is_loopback = any(part in endpoint for part in _LOOPBACK) or endpoint.startswith("unix:")
     static = StaticFiles()
-    sign_in = SignIn(settings, read, provider, time.time)
+    sign_in = SignIn(settings, read, provider, time.time, reactor)
     console = Console(
         settings,
         Backend(engine, settings.engine_url, settings.admin_token, reactor.seconds, settings.fhir_url),

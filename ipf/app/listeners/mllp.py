@@ -18,10 +18,11 @@ from ipf.hl7.queries import is_query
 from ipf.mapping.library.installation import Installation
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
+from ipf.pipeline.receive.rejects import LimitedRejects
 from ipf.pipeline.tracing import TracedCommit
 from ipf.ports import DEFAULT_TENANT
 from ipf.security.audit.senders import SenderRefused
-from ipf.telemetry import metrics
+from ipf.telemetry import limit_metrics, metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of
 from ipf.wire.mllp.limits import Limits
@@ -33,7 +34,7 @@ _COLON = re.compile(r"(?<!\\):")  # an escaped one belongs to an address
 def build_receiver(settings: Settings, stores: OpenedStores, installation: Installation, reactor: Any) -> Receiver:
     """The receive stage, without sockets."""
     return Receiver(
-        stores.inbox,
+        LimitedRejects(stores.inbox, reactor.seconds, partial(limit_metrics.limited, limit_metrics.REJECT)),
         _group_commit(settings, stores, reactor),
         reactor,
         now=now,

@@ -28,6 +28,7 @@ from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.background import job_runner
 from ipf.rest.http.exchange import Observe as Observer
+from ipf.rest.http.job_limit import JobLimit
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
 from ipf.rest.router import handler
@@ -48,7 +49,7 @@ from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.terminology.closures import PostgresClosureTables
 from ipf.store.terminology.systems import PostgresCodeSystems
-from ipf.telemetry import access_metrics
+from ipf.telemetry import access_metrics, limit_metrics
 from ipf.wire.channels import websocket_resource
 from ipf.wire.client.import_client import ImportClient
 from ipf.wire.http.app import resource as klein_resource
@@ -163,6 +164,7 @@ def open_repository(process: Process, settings: Settings, stores: OpenedStores, 
         fetch=inputs.fetch,
         import_sources=imports,
         jobs=PostgresJobs(stores.fhir_database),
+        job_limit=JobLimit(process.reactor.seconds, partial(limit_metrics.limited, limit_metrics.JOB)),
         export_hours=settings.export_hours,
         deident=deidentification(settings),
         expunge=expunge if settings.expunge else None,

@@ -7,11 +7,12 @@ API, which it would use for everybody.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from ipf.console.html.texts import LANGUAGES
 from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
-from ipf.console.people.sign_in import PENDING_SECONDS
+from ipf.console.people.sign_in import PENDING_SECONDS, REFUSALS_SECONDS, TooManyRefusals
 from ipf.console.serving.web import (
     Console,
     View,
@@ -26,7 +27,6 @@ from ipf.console.serving.web import (
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 
-PENDING = "ipf-sign-in"
 CALLBACK, BEGUN = "/sign-in/callback", "/sign-in/begun"
 _YEAR = 365 * 86_400
 
@@ -40,18 +40,21 @@ async def begin(console: Console, request: Request) -> Answer:
             return _signed_in(console, request, console.sessions.begin("sandbox", "sandbox", Role.ADMIN), target)
         return _problem(console, request, "sign_in.missing", ", ".join(missing), 503)
     try:
-        id, url = await console.sign_in.begin(base_url(console, request) + CALLBACK, target)
+        begun, url = await console.sign_in.begin(base_url(console, request) + CALLBACK, target)
     except Problem as problem:
         return _problem(console, request, "sign_in.provider", problem.text, 502)
     secure = is_secure(console, request)
-    return redirect(url, cookie(PENDING, id, secure, seconds=PENDING_SECONDS, path="/sign-in"))
+    return redirect(url, cookie(_begun_name(secure), begun, secure, seconds=PENDING_SECONDS))
 
 
 async def finish(console: Console, request: Request) -> Answer:
     """`GET /sign-in/callback`: the browser comes back from the provider."""
-    id = cookies_of(request.headers).get(PENDING, "")
+    begun = cookies_of(request.headers).get(_begun_name(is_secure(console, request)), "")
     try:
-        person, target = await console.sign_in.finish(id, dict(request.query))
+        person, target = await console.sign_in.finish(begun, dict(request.query), request.address)
+    except TooManyRefusals as problem:
+        answer = _problem(console, request, "sign_in.refused", problem.text, 429)
+        return replace(answer, headers=[*answer.headers, ("Retry-After", str(int(REFUSALS_SECONDS)))])
     except Problem as problem:
         return _problem(console, request, "sign_in.refused", problem.text, problem.rendering.http_status)
     if person.role is None:
@@ -107,8 +110,13 @@ def _signed_in(console: Console, request: Request, session: Session, target: str
     return redirect(
         f"{BEGUN}?{urlencode({'to': target})}",
         cookie(cookie_name(secure), session.id, secure),
-        cookie(PENDING, "", secure, seconds=0, path="/sign-in"),
+        cookie(_begun_name(secure), "", secure, seconds=0),
     )
+
+
+def _begun_name(is_secure: bool) -> str:
+    """The name of the cookie of a begun sign-in."""
+    return cookie_name(is_secure) + "-sign-in"
 
 
 def _problem(console: Console, request: Request, key: str, detail: str, status: int) -> Answer:

@@ -29,6 +29,7 @@ from twisted.python.failure import Failure as Failed
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
 from ipf.pipeline.convert.failures import FHIR_STAGE, MAPPING_STAGE, Failure
+from ipf.pipeline.convert.isolation import settled, submitted
 from ipf.pipeline.convert.log_lines import map_fields, message_fields, report_end, report_warning
 from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import (
@@ -191,12 +192,12 @@ class Converter:
         mapped_messages: list[MappedMessage] = []
         failures: list[tuple[Claimed, Failure]] = []
         for message in batch:
-            if message.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
-                settlements.append(self._pass_through(message))
-                continue
-            outcome = await self._map(message)
+            outcome = await self._taken(message)
             if isinstance(outcome, MappedMessage):
                 mapped_messages.append(outcome)
+            elif isinstance(outcome, Settlement):
+                settlements.append(outcome)
+                continue
             else:
                 failures.append((message, outcome))
             await self._yield_to_reactor()
@@ -204,6 +205,17 @@ class Converter:
         settlements += [self._failure_settlement(message, failure) for message, failure in failures]
         await self._settle(batch, settlements)
         return {message.ordering_key for message, failure in failures if self._holds(failure)}
+
+    async def _taken(self, message: Claimed) -> MappedMessage | Settlement | Failure:
+        """The message mapped, or passed through; or its failure, whatever it is."""
+        try:
+            is_passed = message.message_type in self._passthrough
+            if is_passed and not (self._is_mapped and await self._is_mapped(message)):
+                return self._pass_through(message)
+        except Exception as error:
+            self._raise_if_stopped(error)
+            return Failure(MAPPING_STAGE, problem_of(error, message.correlation_id))
+        return await self._map(message)
 
     def _holds(self, failure: Failure) -> bool:
         return self._permanent.hold or not failure.problem.is_permanent
@@ -266,11 +278,7 @@ class Converter:
         if not mapped_messages:
             return []
         began = perf_counter()
-        try:
-            results = await self._submit([mapped_message.unit for mapped_message in mapped_messages])
-        except Exception as error:
-            self._raise_if_stopped(error)
-            results = [problem_of(error, mapped_messages[0].message.correlation_id)] * len(mapped_messages)
+        results = await submitted(self._submit, [one.unit for one in mapped_messages], self._problem_of)
         share = (perf_counter() - began) / len(mapped_messages)
         settlements = []
         for mapped_message, result in zip(mapped_messages, results, strict=True):
@@ -286,6 +294,10 @@ class Converter:
         if settlements:
             self._notifier.notify("delivery")
         return settlements
+
+    def _problem_of(self, error: Exception, correlation_id: str) -> Problem:
+        self._raise_if_stopped(error)
+        return problem_of(error, correlation_id)
 
     def _success_settlement(self, mapped_message: MappedMessage, differences: Sequence[IdentityFinding]) -> Settlement:
         message = mapped_message.message
@@ -339,12 +351,16 @@ class Converter:
         by_id = {message.id: message for message in batch}
         for settlement, is_kept in zip(settlements, kept, strict=True):
             self._claimed.pop((settlement.id, settlement.fence), None)
-            self._report(by_id[settlement.id], settlement, is_kept)
+            message = by_id[settlement.id]
+            try:
+                self._report(message, settlement, is_kept)
+            except Exception:  # it is settled: the others are reported, and the next batch is taken
+                log.failure("a message was not reported", correlation_id=message.correlation_id)
 
     async def _settled(self, settlements: Sequence[Settlement]) -> list[bool]:
         while True:
             try:
-                return await self._inbox.settle(settlements)
+                return await settled(self._inbox.settle, settlements)
             except StoreUnreachable:
                 if self._stopping:
                     raise

@@ -54,7 +54,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A refused frame, stored for operators.  `raw` is truncated; `size` is the full size in bytes."""
+    """A refused frame, stored for operators.  `raw` is truncated; `size` is the full size in bytes.
+
+    `is_own`: it comes from a file or an operator, not from a sender on the network.
+    """
 
     received_at: datetime
     correlation_id: str
@@ -64,6 +67,7 @@ class Rejected:
     raw: bytes
     size: int
     tenant: str = DEFAULT_TENANT
+    is_own: bool = False
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from ipf.ports.fhir.integrity import Referrers
 from ipf.ports.fhir.terminology import ClosureTables
 from ipf.ports.jobs import Jobs
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
+from ipf.rest.http.job_limit import JobLimit
 from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh
 from ipf.rest.write.conformance import OFF, Conformance
@@ -74,7 +75,7 @@ class Repository:
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
     conditional delete deletes all matches.  `expunge`: None = not supported.
-    `identity_table`: which identifiers identify a Patient.
+    `identity_table`: which identifiers identify a Patient.  `job_limit`: of unknown callers; None = no limit.
     """
 
     store: FhirStore
@@ -98,6 +99,7 @@ class Repository:
     deident: Deidentification | None = None
     expunge: ExpungeStore | None = None
     jobs: Jobs | None = None
+    job_limit: JobLimit | None = None
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     referrers: Referrers | None = None
