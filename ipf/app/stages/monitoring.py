@@ -16,7 +16,6 @@ from twisted.logger import Logger
 from ipf import __version__
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import now
-from ipf.app.runtime.stalls import start_watching_stalls
 from ipf.app.runtime.stores import OpenedStores
 from ipf.app.runtime.systemd import Systemd
 from ipf.config.settings import Settings
@@ -81,10 +80,9 @@ def open_monitoring(stores: OpenedStores, uptime: Callable[[], float]) -> Monito
 
 
 def start_measuring_process(process: str, reactor: Any, stack: AsyncExitStack) -> None:
-    """Start to measure the delay of the reactor, and to watch for turns that hold it."""
+    """Start to measure the delay of the reactor."""
     gauges_from_zero()
     _measure_reactor(process, reactor, stack)
-    start_watching_stalls(process, reactor, stack)
 
 
 def start_measuring_connections(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> None:
