@@ -21,6 +21,7 @@ from ipf.telemetry import (
     limit_metrics,
     metrics,
     poll_metrics,
+    stall_metrics,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     for answered in (200, 301, 404, 500):
         metrics.http_answered("/fhir/{type}", "GET", answered, 0.1)
     metrics.reactor_lag("main", 0.1)
+    stall_metrics.stalled("main", 0.2)
     metrics.database_connections("inbox", 1, 0, 0)
     metrics.rows_removed("messages", 1)
     audit_feed_metrics.records_sent(1)

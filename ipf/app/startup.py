@@ -30,8 +30,9 @@ from ipf.app.roles.pair import open_pair
 from ipf.app.roles.process import Process, open_process
 from ipf.app.roles.receive import start_receiving
 from ipf.app.runtime.free_memory import start_returning_memory
+from ipf.app.runtime.garbage import collect_in_small_steps
 from ipf.app.runtime.log_output import LogOutput
-from ipf.app.runtime.process import freeze_startup_objects
+from ipf.app.runtime.stalls import start_watching_stalls
 from ipf.app.runtime.watchdog import Watchdog
 from ipf.app.stages.monitoring import start_measuring_process
 from ipf.config.brokers import missing_library
@@ -84,7 +85,7 @@ async def _start_roles(process: Process) -> Mapping[int, str]:
         pair.stores.notifier.notify(MAPPING_CHANNEL)
 
     _on_sighup(reload, process)
-    freeze_startup_objects()
+    collect_in_small_steps(process.reactor, process.stack)
     return pair.profiles.by_port()
 
 
@@ -92,6 +93,7 @@ def _ready(process: Process, profiles: Mapping[int, str]) -> None:
     """Tell systemd and the log that everything that was started works.  `profiles`: by the ports that they name."""
     systemd, listeners = process.systemd, process.listeners
     start_returning_memory(process.reactor, process.stack)
+    start_watching_stalls("main", process.reactor, process.stack)
     systemd.ready()
     Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, process.reactor).start()
     process.stack.callback(systemd.stopping)
