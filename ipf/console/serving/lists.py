@@ -90,10 +90,10 @@ class ListPage:
         """One page of rows."""
         filters, offset = self.given(view), number_of(view.parameters.get("offset", ""))
         found = await view.get(self.path, {**filters, "limit": SIZE, "offset": offset})
+        views = (await view.get("/admin/views", {"area": self.area}))["items"]
         return view.page(
             self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link,
-            views=view.console.views.of(view.session.person, self.area), query=urlencode(view.request.query),
-            **self.further(view, filters, offset),
+            views=views, query=urlencode(view.request.query), **self.further(view, filters, offset),
         )  # fmt: skip
 
     def further(self, view: View, filters: Mapping[str, str], offset: int) -> dict[str, Any]:
