@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
+from ipf.hl7.direction import escaped
 from ipf.ports import Answer
 
 SIZE, EXPORT_SIZE, MOST_EXPORTED = 50, 500, 10_000
@@ -125,6 +126,10 @@ def number_of(text: str) -> int:
 
 
 def cell(value: Any) -> str:
-    """A cell of a spreadsheet; a text that a spreadsheet would run as a formula begins with an apostrophe."""
-    text = "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A cell of a spreadsheet.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe; characters that change the direction of
+    text are escape sequences.
+    """
+    text = escaped("" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value))
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
