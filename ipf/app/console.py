@@ -20,7 +20,6 @@ from ipf.console.app import mounts
 from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.pages.overview import live_state
-from ipf.console.people.saved_views import SavedViews
 from ipf.console.people.sessions import Sessions
 from ipf.console.people.sign_in import SignIn
 from ipf.console.serving.backend import Backend
@@ -57,7 +56,6 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
         sign_in,
         Renderer(static),
         static,
-        SavedViews(settings.data_dir),
         lambda: is_loopback and settings.admin_token is None and bool(sign_in.missing),
     )
     hub = LiveHub(partial(live_state, console.backend), reactor)

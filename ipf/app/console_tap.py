@@ -12,7 +12,7 @@ from twisted.python import usage
 
 from ipf import __version__
 from ipf.app.console import start
-from ipf.app.runtime.log_output import output_stream
+from ipf.app.runtime.log_output import is_human, output_stream
 from ipf.app.runtime.signals import end_at_once
 from ipf.app.service import Ipf
 from ipf.config.console import ConsoleSettings
@@ -41,5 +41,5 @@ def makeService(options: usage.Options) -> IService:
         sys.exit(f"ipf-ui: {invalid}")
     parent: dict[str, Any] = options.parent or {}
     stream = output_stream(bool(parent.get("nodaemon")), parent.get("logfile"))
-    is_terminal = getattr(stream, "isatty", lambda: False)()
-    return Ipf(partial(start, settings), warnings, LogWriter(stream, level_named("INFO"), human=is_terminal))
+    human = is_human(stream, settings.log_format)
+    return Ipf(partial(start, settings), warnings, LogWriter(stream, level_named("INFO"), human=human))

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ipf.fhir.model.json import dumps
+from ipf.hl7.direction import escaped
 
 _COLOURS = {
     "DELIVERED": "green",
@@ -66,7 +67,7 @@ class Output:
     def say(self, text: str) -> None:
         """Write a sentence."""
         if not self.as_json:
-            self.console.print(Text(text))
+            self.console.print(Text(escaped(text)))
 
     def error(self, text: str, hint: str = "") -> None:
         """Write an error to standard error."""
@@ -90,6 +91,6 @@ def shown(value: Any) -> Text:
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     if isinstance(value, dict | list):
-        return Text(dumps(value).decode())
-    text = _MICROSECONDS.sub(r"\1Z", str(value))
+        return Text(escaped(dumps(value).decode()))
+    text = escaped(_MICROSECONDS.sub(r"\1Z", str(value)))
     return Text(text, style=_COLOURS.get(text, ""))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ipf.config.parsers import http_url, integer, one_of, optional, secret, text
+from ipf.config.parsers import http_url, integer, one_of, secret, text
 from ipf.config.variables import Variable, variable
 
 OIDC = ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
@@ -40,8 +40,8 @@ class ConsoleSettings:
     masking: str = variable(
         "IPF_UI_MASK", one_of("none", "viewer", "operator"), "none", "roles up to this one see patient data masked"
     )
-    data_dir: str | None = variable(
-        "IPF_UI_DATA_DIR", optional, None, "folder for the saved views of people; unset: they last until a restart"
+    log_format: str = variable(
+        "IPF_LOG_FORMAT", one_of("auto", "json", "human"), "auto", "auto: human on a terminal, otherwise json"
     )
     idle_minutes: int = variable("IPF_UI_IDLE_MINUTES", integer(1, 1440), 30, "idle minutes that end a session")
     session_hours: int = variable("IPF_UI_SESSION_HOURS", integer(1, 168), 12, "hours that a session lasts at most")

@@ -28,7 +28,7 @@ LISTENERS = {
     },
     "hl7Http": {"listeners": [{"name": "portal", "port": 2580, "tls": {"secretName": "portal-tls"}}]},
     "http": {"port": 8443, "tls": {"secretName": "http-tls"}},
-    "console": {"port": 3443, "tls": {"secretName": "console-tls"}, "dataClaim": "views", "replicas": 2},
+    "console": {"port": 3443, "tls": {"secretName": "console-tls"}, "replicas": 2},
 }
 EVERYTHING: dict[str, Any] = LISTENERS | {
     "listenAddress": "::",

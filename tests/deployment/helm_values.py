@@ -52,9 +52,10 @@ OF_THE_CHART = {
     "IPF_UI_LISTEN": "console.port",
     "IPF_UI_ENGINE_URL": "http",
     "IPF_UI_FHIR_URL": "fhir.port",
-    "IPF_UI_DATA_DIR": "console.dataClaim",
 }
 """Variables that templates make out of other values."""
+SHARED = frozenset(("IPF_LOG_FORMAT",))
+"""Variables of the engine, below `settings`, that the console has too, with the same value."""
 COMPUTED = {"IPF_BASE_URL": "unset: the Service of HTTP clients", "IPF_WORKER_PROCESSES": "unset: as ipf chooses"}
 """Variables whose default is not a constant of the table, and what holds instead."""
 
@@ -108,7 +109,7 @@ STRICTER = {
 def homes() -> dict[str, str]:
     """Each variable, and the key of the values that is its home."""
     found = {name: f"settings.{name}" for name in variables()}
-    found |= {name: f"consoleSettings.{name}" for name in console_variables()}
+    found |= {name: f"consoleSettings.{name}" for name in console_variables() if name not in SHARED}
     found |= {name: f"secrets.{name}" for name, row in variables().items() if row.secret}
     return found | CONTRACT | OF_THE_CHART | {"IPF_ADMIN_AUTH_TOKEN": "interfaceEngine.admin.authToken"}
 
@@ -128,7 +129,9 @@ def defaults(declared: type[Any]) -> dict[str, Any]:
     return {
         name: None if name in COMPUTED else default_of(value)
         for name, value in rows.items()
-        if name not in OF_THE_CHART and not (console_variables() | variables())[name].secret
+        if name not in OF_THE_CHART
+        and not (name in SHARED and declared is ConsoleSettings)
+        and not (console_variables() | variables())[name].secret
     }
 
 

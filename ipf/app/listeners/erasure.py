@@ -28,7 +28,7 @@ def erasure_admin(settings: Settings, stores: OpenedStores, actor: str) -> Erasu
         messages = plan.found_messages
         return Preview(
             sorted(plan.found.patients), plan.counts, sorted(plan.found.shared), sorted(messages.shared),
-            sorted(messages.uncertain), sorted(messages.busy), plan.subscriptions, plan.confirm,
+            sorted(messages.uncertain), sorted(messages.busy), plan.subscriptions, plan.open_jobs, plan.confirm,
         )  # fmt: skip
 
     async def forget(wanted: Forget) -> ErasureReceipt:

@@ -37,6 +37,7 @@ from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.audit.chain import PostgresAuditChain
 from ipf.store.inbox.message_admin import PostgresMessageAdmin
 from ipf.store.inbox.remote_effects import PostgresRemoteEffects
+from ipf.store.inbox.saved_views import PostgresSavedViews
 from ipf.store.inbox.unread_fields import PostgresUnreadFields
 from ipf.store.resources.effects import PostgresEffects
 from ipf.wire.admin import app as admin
@@ -54,6 +55,7 @@ from ipf.wire.admin.schemas.document import document as admin_document
 from ipf.wire.admin.systems import destinations as admin_destinations
 from ipf.wire.admin.systems import retention as admin_retention
 from ipf.wire.admin.systems import sources as admin_sources
+from ipf.wire.admin.systems import views as admin_views
 from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin
 from ipf.wire.client.remote_service import RemoteService
 from ipf.wire.client.remote_subscriptions import RemoteSubscriptions
@@ -85,6 +87,7 @@ def admin_mount(
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_destinations.routes(pair.forwarding.store, lambda: {one.name for one in pair.forwarding.destinations}),
         admin_sources.routes(pair.polling.feeds, lambda: pair.polling.names),
+        admin_views.routes(PostgresSavedViews(stores.inbox_database), _actor(settings)),
         admin_retention.routes(pruner, policy, partial(would_remove, pruner, policy, now)),
         identity_admin(stores, merges.merge, _actor(settings)),
         merges,

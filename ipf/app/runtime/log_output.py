@@ -28,8 +28,13 @@ class LogOutput:
 def open_log_output(settings: Settings, in_foreground: bool, logfile: str | None) -> LogOutput:
     """Standard output in the foreground, else the log file of twistd (default `twistd.log`)."""
     stream = output_stream(in_foreground, logfile)
+    return LogOutput(stream, is_human(stream, settings.log_format))
+
+
+def is_human(stream: IO[bytes], log_format: str) -> bool:
+    """Whether lines are for people.  `log_format`: IPF_LOG_FORMAT."""
     is_terminal = getattr(stream, "isatty", lambda: False)()  # LogFile has no isatty
-    return LogOutput(stream, settings.log_format == "human" or (settings.log_format == "auto" and is_terminal))
+    return log_format == "human" or (log_format == "auto" and is_terminal)
 
 
 def output_stream(in_foreground: bool, logfile: str | None) -> IO[bytes]:

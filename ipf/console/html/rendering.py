@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ipf.console.html.bidi import isolated
 from ipf.console.html.static import StaticFiles
 from ipf.console.html.texts import texts
 from ipf.fhir.model.json import indented
@@ -46,7 +47,8 @@ class Renderer:
         """The HTML of a template."""
         known = texts(language)
 
-        return self._environment.get_template(template).render(t=Words(known), language=language, **values).encode()
+        text = self._environment.get_template(template).render(t=Words(known), language=language, **values)
+        return isolated(text).encode()
 
 
 class Words:

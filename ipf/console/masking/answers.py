@@ -131,6 +131,7 @@ RULES: tuple[tuple[str, Mask], ...] = (
     (rf"identity-conflicts(/{_ID}(/answer)?)?", _conflict),
     (r"audit", _audit),
     (r"audit/views", _open),
+    (rf"views(/{_ID})?", _open),
 )  # fmt: skip
 """Paths below /admin, and what becomes of their answers."""
 _COMPILED = tuple((re.compile(pattern), mask) for pattern, mask in RULES)

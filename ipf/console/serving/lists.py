@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
+from ipf.hl7.direction import escaped
 from ipf.ports import Answer
 
 SIZE, EXPORT_SIZE, MOST_EXPORTED = 50, 500, 10_000
@@ -90,10 +91,10 @@ class ListPage:
         """One page of rows."""
         filters, offset = self.given(view), number_of(view.parameters.get("offset", ""))
         found = await view.get(self.path, {**filters, "limit": SIZE, "offset": offset})
+        views = (await view.get("/admin/views", {"area": self.area}))["items"]
         return view.page(
             self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link,
-            views=view.console.views.of(view.session.person, self.area), query=urlencode(view.request.query),
-            **self.further(view, filters, offset),
+            views=views, query=urlencode(view.request.query), **self.further(view, filters, offset),
         )  # fmt: skip
 
     def further(self, view: View, filters: Mapping[str, str], offset: int) -> dict[str, Any]:
@@ -125,6 +126,10 @@ def number_of(text: str) -> int:
 
 
 def cell(value: Any) -> str:
-    """A cell of a spreadsheet; a text that a spreadsheet would run as a formula begins with an apostrophe."""
-    text = "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A cell of a spreadsheet.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe; characters that change the direction of
+    text are escape sequences.
+    """
+    text = escaped("" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value))
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

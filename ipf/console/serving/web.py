@@ -20,7 +20,6 @@ from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.html.texts import language_of
 from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
-from ipf.console.people.saved_views import SavedViews
 from ipf.console.people.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.people.sign_in import SignIn
 from ipf.console.serving.backend import Backend, BackendDown, BackendRefused
@@ -57,7 +56,6 @@ class Console:
     sign_in: SignIn
     renderer: Renderer
     static: StaticFiles
-    views: SavedViews
     is_sandbox: Callable[[], bool]
     """Whether nobody signs in: no provider is set, the listener is on loopback, and the admin API asks for no token."""
 

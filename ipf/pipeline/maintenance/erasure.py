@@ -18,15 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipf.errors import Category, Problem
-from ipf.pipeline.maintenance.erasure_search import (
-    ErasureRequest,
+from ipf.pipeline.maintenance.erasure_messages import (
     FoundMessages,
-    FoundResources,
-    check_holds,
     find_messages,
     find_rejects,
-    find_resources,
+    find_searches,
 )
+from ipf.pipeline.maintenance.erasure_search import ErasureRequest, FoundResources, check_holds, find_resources
 from ipf.ports import Clock
 from ipf.ports.fhir.erasure import (
     ErasedMessages,
@@ -34,6 +32,7 @@ from ipf.ports.fhir.erasure import (
     ErasureReceipt,
     ErasureStore,
     FhirCounts,
+    InboxCounts,
     MentioningResource,
     MessageErasure,
 )
@@ -42,7 +41,10 @@ from ipf.security.audit.erasure_receipt import begun_receipt, concerns, signed
 
 ROUNDS = 10  # searches of one erasure, while messages of the patient arrive
 _MOST_NAMED = 20
-_OF_INBOX = ("messages", "dead_letters", "conversions", "rejects")
+_OF_INBOX = (
+    "messages", "dead_letters", "conversions", "errors", "unmapped_codes", "identity_conflicts", "rejects",
+    "operator_jobs", "saved_views",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ErasurePlan:
     found_messages: FoundMessages
     counts: Mapping[str, int]
     subscriptions: Sequence[str]
+    open_jobs: Sequence[int]
     confirm: str
 
 
@@ -91,17 +94,22 @@ class Erasure:
         found_messages = await find_messages(self._fhir, self._inbox, tenant, found, numbers)
         ids = sorted(_removed(found_messages, wanted))
         references = frozenset({*found.patients, *found.own})
+        removed = {id_: found_messages.stored[id_] for id_ in ids}
+        searches = await find_searches(self._inbox, tenant, found.texts, removed)
         messages = ErasedMessages(
-            tenant, ids, await find_rejects(self._inbox, tenant, values), values, references
+            tenant, ids, await find_rejects(self._inbox, tenant, values), values, references, searches.jobs,
+            searches.views, frozenset(searches.known),
         )  # fmt: skip
         resources = ErasedResources(
             tenant, _versions(found.own), references, _versions(found.redacted),
-            frozenset(found_messages.correlations[id_] for id_ in ids), began,
+            frozenset(found_messages.correlations[id_] for id_ in ids), began, values, found.texts,
         )  # fmt: skip
         counted = await self._fhir.count(resources)
-        counts = _counts(found, counted, messages, found_messages, await self._inbox.conversions(ids))
+        counts = _counts(found, counted, messages, found_messages, await self._inbox.count(messages))
         confirm = _digest(wanted, found, found_messages)
-        return ErasurePlan(resources, messages, found, found_messages, counts, counted.subscriptions, confirm)
+        return ErasurePlan(
+            resources, messages, found, found_messages, counts, counted.subscriptions, searches.open_jobs, confirm
+        )
 
     async def forget(self, wanted: ErasureRequest) -> ErasureReceipt:
         """Remove what the plan says, and what is his alone and came since.
@@ -177,7 +185,7 @@ def _counts(
     counted: FhirCounts,
     messages: ErasedMessages,
     found_messages: FoundMessages,
-    conversions: int,
+    inbox: InboxCounts,
 ) -> dict[str, int]:
     types = Counter(name.partition("/")[0] for name in found.own)
     return {
@@ -187,11 +195,18 @@ def _counts(
         "events": counted.events,
         "delivery_attempts": counted.attempts,
         "exports": counted.exports,
+        "jobs": counted.jobs,
+        "websocket_tokens": counted.tokens,
         "identity_answers": counted.answers,
         "messages": len(messages.ids),
         "dead_letters": len(found_messages.dead.intersection(messages.ids)),
-        "conversions": conversions,
+        "conversions": inbox.conversions,
+        "errors": inbox.errors,
+        "unmapped_codes": inbox.unmapped_codes,
+        "identity_conflicts": inbox.conflicts,
         "rejects": len(messages.rejects),
+        "operator_jobs": len(messages.jobs),
+        "saved_views": len(messages.views),
     }
 
 
@@ -212,6 +227,7 @@ def _check(wanted: ErasureRequest, plan: ErasurePlan, so_far: str) -> None:
         (found.shared and not wanted.shared_messages, _undecided("also concern another patient", found.shared)),
         (found.uncertain and not wanted.uncertain_messages, _undecided("may be of another patient", found.uncertain)),
         (plan.subscriptions, f"written with a token of the patient: {_named(plan.subscriptions)}; delete them first"),
+        (plan.open_jobs, f"jobs are selected by what is his, and not finished: {_named(plan.open_jobs)}; cancel them"),
         (wanted.confirm != plan.confirm, "this is not what the dry run showed: begin with a dry run again"),
     )
     for applies, reason in reasons:

@@ -5,7 +5,7 @@ Records and Protocols.  Texts of resources and messages stay within the process 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -16,6 +16,7 @@ class MentioningResource(NamedTuple):
 
     `mentioned`: all references (Type/id) in all versions.  Of a Patient, `values`: the values of its identifiers in all
     versions; `merged_with`: the Patients that a link of its current version calls the same one (replaces, replaced-by).
+    Of a resource with criteria, `texts`: its free texts in all versions.
     """
 
     rid: int
@@ -25,6 +26,7 @@ class MentioningResource(NamedTuple):
     mentioned: frozenset[str]
     values: frozenset[str]
     merged_with: frozenset[str]
+    texts: frozenset[str] = frozenset()
 
 
 class WrittenTogether(NamedTuple):
@@ -54,6 +56,20 @@ class StoredReject(NamedTuple):
     raw: bytes
 
 
+class StoredSearch(NamedTuple):
+    """What somebody searched messages for: the selection of a job of operators, or a saved view of the console.
+
+    `texts`: names and conditions; `words`: that it looks for inside of messages.  `ended`: False for a job that still
+    needs its selection.
+    """
+
+    kind: str
+    id: int
+    texts: Sequence[str]
+    words: str = ""
+    ended: bool = True
+
+
 class ErasureReceipt(NamedTuple):
     """That a patient was forgotten.  `digests`: SHA-256 of salt, tenant and reference of each Patient.
 
@@ -77,7 +93,7 @@ class ErasedResources:
     """What the FHIR database removes.  `rids`: rid -> version that was seen; `since`: when the search began.
 
     `redacted`: resources that stay without their references to those, as `rids`.  `correlation_ids`: of messages that
-    are removed.
+    are removed.  `values`: the patient's numbers; `texts`: these, and all else that names him.
     """
 
     tenant: str
@@ -86,17 +102,25 @@ class ErasedResources:
     redacted: Mapping[int, int]
     correlation_ids: frozenset[str]
     since: datetime
+    values: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedMessages:
-    """What the inbox removes.  `values`: the patient's numbers; `references`: of his resources."""
+    """What the inbox removes.  `values`: the patient's numbers; `references`: of his resources.
+
+    `jobs`, `views`: those of `StoredSearch` that are his; `known`: kind and id of all searches that were looked at.
+    """
 
     tenant: str
     ids: Sequence[int]
     rejects: Sequence[int]
     values: frozenset[str]
     references: frozenset[str]
+    jobs: Sequence[int] = ()
+    views: Sequence[int] = ()
+    known: frozenset[tuple[str, int]] = frozenset()
 
 
 class FhirCounts(NamedTuple):
@@ -109,8 +133,19 @@ class FhirCounts(NamedTuple):
     events: int
     attempts: int
     exports: int
+    jobs: int
     answers: int
+    tokens: int
     subscriptions: Sequence[str]
+
+
+class InboxCounts(NamedTuple):
+    """Rows of the inbox that concern the messages and resources.  `errors`: of other messages, that are rewritten."""
+
+    conversions: int
+    unmapped_codes: int
+    conflicts: int
+    errors: int
 
 
 class ErasureStore(Protocol):
@@ -118,6 +153,12 @@ class ErasureStore(Protocol):
 
     async def mentioning(self, tenant: str, references: frozenset[str]) -> Sequence[MentioningResource]:
         """Resources of which a version, also a former one, is or mentions one of these; reads the whole tenant."""
+
+    async def searching(self, tenant: str) -> Sequence[MentioningResource]:
+        """Subscriptions and topics, whose criteria may name a patient without a reference; with their `texts`."""
+
+    async def texts(self, tenant: str, rids: Sequence[int]) -> frozenset[str]:
+        """What names the person in all versions of these resources: numbers, names, addresses, telephone numbers."""
 
     async def existing(self, tenant: str, references: Sequence[str]) -> frozenset[str]:
         """Those of which a resource is stored, also a deleted one."""
@@ -156,11 +197,17 @@ class MessageErasure(Protocol):
     async def rejects(self, tenant: str, values: frozenset[str]) -> Sequence[StoredReject]:
         """Rejects that contain one of these texts."""
 
-    async def conversions(self, ids: Sequence[int]) -> int:
-        """Further conversions of these messages."""
+    async def searches(self, tenant: str) -> Sequence[StoredSearch]:
+        """Jobs that were selected by a text, and all saved views."""
+
+    async def finds_others(self, tenant: str, words: str, ids: Collection[int]) -> bool:
+        """Whether a message other than these contains all these words."""
+
+    async def count(self, erased: ErasedMessages) -> InboxCounts:
+        """What `remove` would remove beside messages, rejects and searches."""
 
     async def remove(self, erased: ErasedMessages) -> None:
         """Remove them, and what the queues of operators have of them and of the resources, in one transaction.
 
-        Problem CONFLICT when a message is being converted, or is gone.
+        Problem CONFLICT when a message is being converted, or is gone; or when somebody searched since.
         """

@@ -25,9 +25,12 @@ from ipf.fhir.terminology.service import Terminology
 
 _BUILT_IN = Path(__file__).with_name("profile.toml")
 _LISTS = ("resources", "extensions", "ages")
-_TABLES = ("code_systems", "elements")
+_TABLES = ("code_systems", "elements", "integers")
 _TEXTS = ("name", "version")
 _DATES = frozenset({"date", "dateTime", "instant"})
+INTEGERS = frozenset({"integer", "positiveInt", "unsignedInt"})
+HIGHEST = 999
+"""The highest integer of an element without a bound of its own: numbers that identify somebody are longer."""
 _DEFINED = "defined"
 _CODE = re.compile(r"[!-~]{1,40}", re.ASCII)
 
@@ -46,7 +49,7 @@ class Profile:
 
     `code_systems`: tests of a code, by system; one that ends with `/` is the beginning of systems that R4 defines.
     `extensions`: URLs, and names inside of them.  `ages`: codes, as `system|code`, of what is measured.  `title`: name,
-    version and digest of the file.
+    version and digest of the file.  `integers`: the highest value that is kept, by path of definition.
     """
 
     title: str
@@ -55,6 +58,11 @@ class Profile:
     extensions: frozenset[str]
     ages: frozenset[str]
     elements: Mapping[str, Action]
+    integers: Mapping[str, int]
+
+    def keeps_integer(self, path: str, value: int) -> bool:
+        """Whether an integer of this element is kept: not a number so long that it may identify somebody."""
+        return abs(value) <= self.integers.get(path, HIGHEST)
 
     def keeps(self, system: object, code: object) -> bool:
         """Whether a code is kept: it is one of a system of the profile, by that system's test."""
@@ -87,9 +95,7 @@ def read_profile(path: Path) -> Profile:
     for one in lists["resources"]:
         if one not in definitions().resource_types:
             raise _wrong(path, f"resources: {one} is no resource type of R4")
-    systems, elements = (table.get(key, {}) for key in _TABLES)
-    if not isinstance(systems, dict) or not isinstance(elements, dict):
-        raise _wrong(path, "code_systems and elements must be tables")
+    systems, elements, integers = (_table(path, table, key) for key in _TABLES)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Profile(
         f"{name} {version} {digest}",
@@ -98,7 +104,24 @@ def read_profile(path: Path) -> Profile:
         frozenset(lists["extensions"]),
         frozenset(lists["ages"]),
         {one: _action(path, one, value) for one, value in elements.items()},
+        {one: _bound(path, one, value) for one, value in integers.items()},
     )
+
+
+def _table(path: Path, table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise _wrong(path, f"{key} must be a table")
+    return found
+
+
+def _bound(path: Path, name: str, value: object) -> int:
+    element = _element(name)
+    if element is None or not INTEGERS & set(element.types):
+        raise _wrong(path, f"integers: {name} is no element of R4 with an integer, written as Type.element")
+    if type(value) is not int or value < 0:
+        raise _wrong(path, f"integers: {name} must be a number from 0")
+    return value
 
 
 def _test(path: Path, system: str, value: object) -> Callable[[str, str], bool]:

@@ -2,7 +2,8 @@
 
 What becomes of an element follows from its data type, unless the profile says something about its path:
 
-- boolean, numbers, times of day: kept
+- boolean, decimals, times of day: kept
+- integers: kept up to the bound of the element, since a longer one may be an identifier
 - code: kept when the element has a required binding to a value set that contains it
 - date, dateTime, instant: moved by the days of the patient; of resources of no or several patients, only the year; of
   more than 90 years ago, the year 90 years ago
@@ -32,13 +33,12 @@ from ipf.fhir.model.reference import local_reference
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.fhir.structure.required_codes import required_codes
 from ipf.ports import Json
-from ipf.security.deident.profile import Action, Profile
+from ipf.security.deident.profile import INTEGERS, Action, Profile
 from ipf.security.deident.pseudonyms import Pseudonyms, earlier, not_older, year
 
 PSEUDONYMIZED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "PSEUDED"}
 SUBSETTED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
 
-_NUMBERS = frozenset({"boolean", "integer", "positiveInt", "unsignedInt", "decimal"})
 _DATES = frozenset({"date", "dateTime", "instant"})
 _QUANTITIES = frozenset({"Quantity", "SimpleQuantity", "Count", "Distance", "Duration", "MoneyQuantity"})
 _MEASURED = frozenset({"Observation", "Observation.component"})
@@ -160,7 +160,17 @@ class _Walk:
             return None
         if type_name in _DATES:
             return self._date(value, type_name, action)
-        return value if _is_kept(value, type_name, element.path, action) else None
+        return value if self._keeps(value, type_name, element.path, action) else None
+
+    def _keeps(self, value: object, type_name: str, path: str, action: Action | None) -> bool:
+        """Whether a primitive other than a date is kept as it is."""
+        if action is Action.KEEP:
+            return True
+        if isinstance(value, bool) or type_name == "boolean":
+            return isinstance(value, bool) and type_name == "boolean"
+        if type_name in INTEGERS:
+            return isinstance(value, int) and self.of.profile.keeps_integer(path, value)
+        return _is_text_kept(value, type_name, path) if isinstance(value, str) else type_name == "decimal"
 
     def _object(self, value: Json, type_name: str, *, is_kept: bool) -> Json | None:
         if type_name == "Coding":
@@ -236,17 +246,9 @@ def _units_a_year(quantity: Json) -> int | None:
     return _UNITS_A_YEAR.get(unit) if "value" in quantity else None
 
 
-def _is_kept(value: object, type_name: str, path: str, action: Action | None) -> bool:
-    """Whether a primitive other than a date is kept as it is."""
-    if action is Action.KEEP:
-        return True
-    if type_name in _NUMBERS:
-        return isinstance(value, bool) if type_name == "boolean" else not isinstance(value, str | bool)
-    if not isinstance(value, str):
-        return False
+def _is_text_kept(value: str, type_name: str, path: str) -> bool:
+    """Whether a text is kept: a time of day, or a code of R4."""
     if type_name == "time":
         return _TIME.fullmatch(value) is not None
-    if type_name != "code":
-        return False
-    codes = required_codes(path)
+    codes = required_codes(path) if type_name == "code" else None
     return codes is not None and codes.codes is not None and value in codes.codes

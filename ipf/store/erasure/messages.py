@@ -6,26 +6,38 @@ The search reads all payloads in ranges of ids: the word index lags behind and o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from urllib.parse import parse_qsl
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.erased_references import ErasedReferences
-from ipf.ports.fhir.erasure import ErasedMessages, MessageErasure, StoredMessage, StoredReject
+from ipf.fhir.model.json import loads
+from ipf.ports import MessageFilter
+from ipf.ports.fhir.erasure import (
+    ErasedMessages,
+    InboxCounts,
+    MessageErasure,
+    StoredMessage,
+    StoredReject,
+    StoredSearch,
+)
 from ipf.store.erasure.search import mentions, texts
+from ipf.store.inbox.text_search import search
 from ipf.store.postgres.database import Database, Row, Session
 from ipf.store.postgres.quoting import array, bigints, literal
 
 RANGE = 5_000  # ids of one statement
+TEXTS = ("patient", "text", "error", "source_id")  # conditions with texts of people
 _MESSAGE = """b.id, b.correlation_id::text, s.status::text, b.charset, b.raw_message,
     EXISTS (SELECT FROM identity_conflicts c WHERE c.message_id = b.id AND c.status = 'open')"""
 _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id"
 _CONCERNS = """tenant = {tenant} AND (message_id = ANY ({ids}) OR target = ANY ({references})
     OR {in_conflict})"""
+# Codes that no other message has any more; what an operator decided about them stays.
+_CODES = """FROM unmapped_codes u WHERE u.tenant = {tenant} AND u.id IN (
+    SELECT unmapped_id FROM unmapped_messages GROUP BY 1 HAVING bool_and(message_id = ANY ({ids})))"""
 _REMOVALS = (
-    # codes that no other message has any more; what an operator decided about them stays
-    """DELETE FROM unmapped_codes u USING (
-           SELECT unmapped_id FROM unmapped_messages GROUP BY 1 HAVING bool_and(message_id = ANY ({ids}))
-       ) m WHERE u.id = m.unmapped_id AND u.tenant = {tenant}""",
+    f"DELETE {_CODES}",
     "DELETE FROM unmapped_messages WHERE message_id = ANY ({ids})",
     # a message that waits for an answer about him becomes another conflict, or none, when it is tried again
     f"DELETE FROM identity_conflicts WHERE {_CONCERNS}",
@@ -34,12 +46,23 @@ _REMOVALS = (
     "DELETE FROM message_states WHERE id = ANY ({ids}) OR original_id = ANY ({ids})",
     "DELETE FROM message_bodies WHERE id = ANY ({ids})",
     "DELETE FROM rejects WHERE id = ANY ({rejects})",
-    """DELETE FROM admin_jobs j WHERE j.tenant = {tenant} AND j.status NOT IN ('requested', 'running')
-       AND EXISTS (SELECT FROM unnest({values}) x WHERE strpos(j.selection, x) > 0)""",
+    "DELETE FROM admin_jobs WHERE id = ANY ({jobs}) AND status NOT IN ('requested', 'running')",
+    "DELETE FROM saved_views WHERE id = ANY ({views})",
 )
-_ERRORS = """SELECT id, last_error FROM message_states WHERE tenant = {tenant} AND last_error IS NOT NULL
-    AND {in_error}
-    ORDER BY id FOR UPDATE"""
+# A view may be of the messages of any tenant.
+_SEARCHES = """
+SELECT 'job', id, selection, status NOT IN ('requested', 'running') FROM admin_jobs
+WHERE tenant IN ({tenant}, '*') AND (selection::json -> 'filter') IS NOT NULL
+UNION ALL SELECT 'view', id, json_build_object('name', name, 'query', query)::text, true FROM saved_views
+ORDER BY 1, 2"""
+_MOST_FOUND = 1_000  # messages beyond his that a search is asked for
+_IN_ERRORS = """FROM message_states WHERE tenant = {tenant} AND last_error IS NOT NULL AND NOT id = ANY ({ids})
+    AND (original_id IS NULL OR NOT original_id = ANY ({ids})) AND {in_error}"""
+_ERRORS = f"SELECT id, last_error {_IN_ERRORS} ORDER BY id FOR UPDATE"
+_COUNTS = f"""SELECT
+    (SELECT count(*) FROM message_states WHERE original_id IS NOT NULL AND original_id = ANY ({{ids}})),
+    (SELECT count(*) {_CODES}), (SELECT count(*) FROM identity_conflicts WHERE {_CONCERNS}),
+    (SELECT count(*) {_IN_ERRORS})"""
 
 
 class PostgresMessageErasure:
@@ -80,12 +103,20 @@ class PostgresMessageErasure:
             )
         return [StoredReject(row[0], bytes(row[1])) for row in rows]
 
-    async def conversions(self, ids: Sequence[int]) -> int:
-        """See `MessageErasure.conversions`."""
-        sql = (
-            f"SELECT count(*) FROM message_states WHERE original_id IS NOT NULL AND original_id = ANY ({bigints(ids)})"
-        )
-        return int((await self._database.one(sql))[0])
+    async def searches(self, tenant: str) -> Sequence[StoredSearch]:
+        """See `MessageErasure.searches`."""
+        rows = await self._database.many(_SEARCHES.format(tenant=literal(tenant)))
+        return [_search(*row) for row in rows]
+
+    async def finds_others(self, tenant: str, words: str, ids: Collection[int]) -> bool:
+        """See `MessageErasure.finds_others`."""
+        matches = await search(self._database, MessageFilter(text=words, tenant=tenant))
+        found = await matches.ids(self._database, len(ids) + _MOST_FOUND)
+        return found is None or not set(found) <= set(ids)
+
+    async def count(self, erased: ErasedMessages) -> InboxCounts:
+        """See `MessageErasure.count`."""
+        return InboxCounts(*await self._database.one(_COUNTS.format(**self._literals(erased))))
 
     async def remove(self, erased: ErasedMessages) -> None:
         """See `MessageErasure.remove`."""
@@ -94,6 +125,9 @@ class PostgresMessageErasure:
             values = self._literals(erased)
             await _no_drop(session)
             await _lock(session, erased.ids)
+            rows = await session.many(_SEARCHES.format(**values))
+            if not {(kind, id_) for kind, id_, *_ in rows} <= erased.known:
+                raise Problem(Category.CONFLICT, "somebody searched messages meanwhile: begin with a dry run again")
             for statement in _REMOVALS:
                 await session.many(statement.format(**values))
             cleaner = ErasedReferences(erased.references, self._base_url)
@@ -114,6 +148,8 @@ class PostgresMessageErasure:
             "references": references,
             "in_conflict": mentions("candidates || ' ' || finding", self._base_url, references),
             "in_error": mentions("last_error", self._base_url, references),
+            "jobs": bigints(erased.jobs),
+            "views": bigints(erased.views),
         }
 
     async def _ranges(self, table: str) -> Sequence[int]:
@@ -151,6 +187,15 @@ async def _lock(session: Session, ids: Sequence[int]) -> None:
 def _message(row: Row) -> StoredMessage:
     id_, correlation_id, status, charset, raw, disputed = row
     return StoredMessage(id_, correlation_id, status, charset, bytes(raw), disputed)
+
+
+def _search(kind: str, id_: int, stored: str, ended: bool) -> StoredSearch:
+    """A search from the selection of a job, or from the name and the query of a view."""
+    found = loads(stored)
+    wanted = found["filter"] if kind == "job" else dict(parse_qsl(found["query"]))
+    texts = [value for name, value in wanted.items() if name in TEXTS and isinstance(value, str)]
+    texts += [found["name"]] if kind == "view" else []
+    return StoredSearch(kind, id_, texts, wanted.get("text") or "", ended)
 
 
 def _encoded(value: str, charset: str) -> bytes:

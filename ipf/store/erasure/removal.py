@@ -12,17 +12,21 @@ from __future__ import annotations
 _EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR j.deident IS NOT NULL
     OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.request_url, j.caller), '%2F', '/'),
         '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids}))
+    OR j.id = ANY ({asked})
     OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND ({mentions}
         OR EXISTS (SELECT FROM regexp_matches(v.body, '"id":"([A-Za-z0-9.-]{{1,64}})"', 'g') m
                    WHERE m[1] = ANY ({ids})))))"""
 # Of a job the request, the answer and the lines that it reported; what a running search would find is not known yet.
 _JOBS = """j.partition_id = {partition} AND (j.kind = 'request' AND j.status = 'running' AND j.body = ''
+    OR j.id = ANY ({asked})
     OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.asked, j.caller, j.state, j.body, j.answer,
             (SELECT string_agg(concat_ws(' ', f.name, f.body), ' ') FROM job_files f
              WHERE f.partition_id = j.partition_id AND f.job_id = j.id),
             (SELECT string_agg(r.result, ' ') FROM job_results r
              WHERE r.partition_id = j.partition_id AND r.job_id = j.id)), '%2F', '/'),
-        '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids})))"""
+        '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids_and_numbers})))"""
+_TOKENS = """t.partition_id = {partition}
+    AND EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(t.caller, '"' || i || '"') > 0)"""
 _ATTEMPTS = """WITH e AS MATERIALIZED (
     SELECT subscription_rid, event_number FROM subscription_events WHERE resource_rid = ANY ({rids})
 )
@@ -36,7 +40,9 @@ COUNTS = f"""SELECT (SELECT count(*) FROM resource_versions WHERE rid = ANY ({{r
     (SELECT count(*) FROM subscription_events WHERE resource_rid = ANY ({{rids}})),
     (SELECT count(*) FROM ({_ATTEMPTS}) a),
     (SELECT count(*) FROM export_jobs j WHERE {_EXPORTS}),
-    (SELECT count(*) FROM identity_answers a WHERE {_ANSWERS})"""
+    (SELECT count(*) FROM jobs j WHERE {_JOBS}),
+    (SELECT count(*) FROM identity_answers a WHERE {_ANSWERS}),
+    (SELECT count(*) FROM websocket_tokens t WHERE {_TOKENS})"""
 
 # Without its grants a Subscription would see more: it must be deleted first.
 SUBSCRIPTIONS = f"""SELECT DISTINCT 'Subscription/' || s.id FROM subscription_grants g
@@ -86,8 +92,25 @@ WHERE rid = ANY ({affected}) AND lease_until IS NOT NULL"""
 _RECEIPTS = """DELETE FROM receipts r USING unnest({correlations}) m(id) WHERE r.partition_id = {partition}
     AND r.key >= 'message/' || m.id AND r.key < 'message/' || m.id || '0'"""
 
-# In an order in which each still finds its rows.  The state of a removed Subscription or topic, which is deleted, stays
-# since other processes learn from it that it is gone.
+# Every process matches Subscriptions and topics in memory; the new epoch tells it of those that are gone or redacted.
+# The state of a removed one stays.
+_DEFINITIONS = """
+WITH e AS (
+    UPDATE subscription_epoch SET epoch = epoch + 1 WHERE single AND (
+        EXISTS (SELECT FROM subscription_states WHERE rid = ANY ({known}))
+        OR EXISTS (SELECT FROM subscription_topics WHERE rid = ANY ({known}))) RETURNING epoch
+), t AS (
+    UPDATE subscription_topics t SET epoch = e.epoch, served = t.served AND NOT t.rid = ANY ({rids})
+    FROM e WHERE t.rid = ANY ({known})
+)
+UPDATE subscription_states s SET epoch = e.epoch, error = NULL, last_error = NULL,
+    status = CASE WHEN s.rid = ANY ({rids}) THEN 'deleted' ELSE s.status END
+FROM e WHERE s.rid = ANY ({known})"""
+# A request names him by a number or a name.
+ASKED = """SELECT id, asked FROM jobs WHERE partition_id = {partition}
+    UNION ALL SELECT id, request_url FROM export_jobs WHERE partition_id = {partition}"""
+
+# In an order in which each still finds its rows.
 REMOVALS = (
     f"DELETE FROM delivery_attempts WHERE id IN ({_ATTEMPTS})",
     "DELETE FROM delivery_attempts WHERE subscription_rid = ANY ({rids})",
@@ -97,7 +120,7 @@ REMOVALS = (
     _LAST,
     _LEASES,
     f"DELETE FROM subscription_grants g WHERE g.rid = ANY ({{rids}}) OR {_WRITTEN}",
-    "UPDATE subscription_states SET error = NULL, last_error = NULL WHERE rid = ANY ({rids})",
+    _DEFINITIONS,
     _CONSENTS,
     *(
         f"DELETE FROM {table} WHERE partition_id = {{partition}} AND rid = ANY ({{rids}})"
@@ -106,8 +129,7 @@ REMOVALS = (
     f"DELETE FROM export_jobs j WHERE {_EXPORTS}",
     f"DELETE FROM jobs j WHERE {_JOBS}",
     f"DELETE FROM identity_answers a WHERE {_ANSWERS}",
-    """DELETE FROM websocket_tokens t WHERE t.partition_id = {partition}
-        AND EXISTS (SELECT FROM unnest({ids}) i WHERE strpos(t.caller, '"' || i || '"') > 0)""",
+    f"DELETE FROM websocket_tokens t WHERE {_TOKENS}",
     "DELETE FROM resource_versions WHERE rid = ANY ({rids})",
     "DELETE FROM resources WHERE rid = ANY ({rids})",
     _RECEIPTS,

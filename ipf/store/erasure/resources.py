@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.errors import Category, Problem
+from ipf.fhir.index.erased_texts import ErasedTexts
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports.fhir.erasure import ErasedResources, ErasureReceipt, ErasureStore, FhirCounts
 from ipf.store.erasure import removal
@@ -18,6 +19,7 @@ from ipf.store.postgres.lookup import LOCK_SUBSCRIPTIONS
 from ipf.store.postgres.quoting import bigints, literal
 from ipf.store.postgres.symbols import SymbolTable
 
+LEAST = 3  # characters of a number that is looked for in requests
 MARGIN_SECONDS = 600  # a version gets its time before its commit, by the clock of another process
 _LATER = """
 SELECT r.resource_type || '/' || r.id FROM resource_versions v JOIN resources r ON r.rid = v.rid
@@ -39,9 +41,12 @@ class PostgresErasureStore(ErasureSearch):
         """See `ErasureStore.count`."""
         values = self._literals(erased)
         rows = self._database.for_tenant(erased.tenant)
-        versions, events, attempts, exports, answers = await rows.one(removal.COUNTS.format(**values))
+        asked = _asking(erased, await rows.many(removal.ASKED.format(**values)))
+        versions, events, attempts, exports, jobs, answers, tokens = await rows.one(
+            removal.COUNTS.format(**values, asked=asked)
+        )
         subscriptions = [row[0] for row in await rows.many(removal.SUBSCRIPTIONS.format(**values))]
-        return FhirCounts(versions, events, attempts, exports, answers, subscriptions)
+        return FhirCounts(versions, events, attempts, exports, jobs, answers, tokens, subscriptions)
 
     async def remove(self, erased: ErasedResources, receipt: ErasureReceipt) -> None:
         """See `ErasureStore.remove`."""
@@ -51,9 +56,10 @@ class PostgresErasureStore(ErasureSearch):
             await session.many(LOCK_SUBSCRIPTIONS)  # a writer holds it shared from before its first look to its commit
             await _check(session, erased, values)
             affected = bigints(row[0] for row in await session.many(removal.AFFECTED.format(**values)))
+            asked = _asking(erased, await session.many(removal.ASKED.format(**values)))
             await redact(session, erased, self._base_url, self._symbols)
             for statement in removal.REMOVALS:
-                await session.many(statement.format(**values, affected=affected))
+                await session.many(statement.format(**values, affected=affected, asked=asked))
             await session.many(_finish(receipt))
 
         await self._database.for_tenant(erased.tenant).transact(work)
@@ -93,11 +99,18 @@ class PostgresErasureStore(ErasureSearch):
             "known": bigints(sorted({*erased.rids, *erased.redacted})),
             "wanted": wanted,
             "ids": texts(ids),
+            "ids_and_numbers": texts(ids | {value for value in erased.values if len(value) >= LEAST}),
             "partition": partition_of(erased.tenant),
             "since": f"{literal(erased.since)} - interval '{MARGIN_SECONDS} seconds'",
             "mentions": mentions("v.body", self._base_url, wanted),
             "correlations": texts(erased.correlation_ids),
         }
+
+
+def _asking(erased: ErasedResources, rows: Sequence[Row]) -> str:
+    """The ids of jobs whose request has a text that names him, as SQL.  `rows`: id and request."""
+    names = ErasedTexts(erased.texts)
+    return texts(frozenset(id_ for id_, request in rows if names.found_in(request)))
 
 
 async def _check(session: Session, erased: ErasedResources, values: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ipf.fhir.index.erased_texts import free_texts, personal_texts
 from ipf.fhir.model.json import loads
 from ipf.ports.fhir.erasure import MentioningResource, WrittenTogether
 from ipf.store.postgres.database import Database
@@ -15,6 +16,7 @@ from ipf.store.postgres.quoting import array, bigints, joined, literal
 
 RANGE = 5_000  # rids of one statement, which has a minute
 PART = 2_000  # resources of which all versions are read at once
+BODIES = 200  # resources of which all versions come as texts
 _SAME = ("replaces", "replaced-by")
 NEXT = "SELECT max(rid) FROM (SELECT rid FROM resources WHERE {of} AND rid > {after} ORDER BY rid LIMIT {limit}) r"
 _MENTIONING = """
@@ -27,6 +29,14 @@ ORDER BY r.rid"""
 _VERSIONS = """
 SELECT v.rid, {found}, CASE WHEN r.resource_type = 'Patient' THEN v.body END, v.version_id = r.version_id
 FROM resource_versions v JOIN resources r ON r.rid = v.rid WHERE v.rid = ANY ({rids})"""
+# A Basic may be a topic in its R4 form.
+_SEARCHING = """
+SELECT r.rid, r.resource_type || '/' || r.id, r.version_id, r.deleted, {found}, v.body
+FROM resources r JOIN resource_versions v ON v.rid = r.rid
+WHERE {of} AND r.resource_type IN ('Subscription', 'SubscriptionTopic', 'Basic') ORDER BY r.rid"""
+_TEXTS = """
+SELECT v.body FROM resource_versions v JOIN resources r ON r.rid = v.rid WHERE v.rid = ANY ({rids}) AND v.body <> ''
+    AND (r.resource_type IN ('Patient', 'RelatedPerson', 'Person') OR strpos(v.body, '"identifier"') > 0)"""
 _TOGETHER = """
 SELECT v.correlation_id::text, v.rid, r.resource_type || '/' || r.id, {found}
 FROM resource_versions v JOIN resources r ON r.rid = v.rid
@@ -82,7 +92,7 @@ class ErasureSearch:
             found += await rows.many(_MENTIONING.format(**asked, after=after, until=until))
             after = until
         details = {int(row[0]): _Details() for row in found}
-        for some in _parts([int(row[0]) for row in found]):
+        for some in _parts([int(row[0]) for row in found], PART):
             for rid, mentioned, body, is_current in await rows.many(
                 _VERSIONS.format(rids=bigints(some), found=found_in("v.body", self._base_url))
             ):
@@ -91,6 +101,25 @@ class ErasureSearch:
             MentioningResource(rid, reference, version, deleted, *details[rid].values)
             for rid, reference, version, deleted in found
         ]
+
+    async def searching(self, tenant: str) -> Sequence[MentioningResource]:
+        """See `ErasureStore.searching`."""
+        of = f"r.partition_id = {partition_of(tenant)}"
+        sql = _SEARCHING.format(of=of, found=found_in("v.body", self._base_url))
+        found: dict[int, MentioningResource] = {}
+        for rid, reference, version, deleted, mentioned, body in await self._database.for_tenant(tenant).many(sql):
+            one = found.get(rid) or MentioningResource(rid, reference, version, deleted, *[frozenset[str]()] * 3)
+            texts = frozenset(free_texts(loads(body))) if body else frozenset()
+            found[rid] = one._replace(mentioned=one.mentioned | set(mentioned or ()), texts=one.texts | texts)
+        return list(found.values())
+
+    async def texts(self, tenant: str, rids: Sequence[int]) -> frozenset[str]:
+        """See `ErasureStore.texts`."""
+        rows, found = self._database.for_tenant(tenant), set[str]()
+        for some in _parts(list(rids), BODIES):
+            for (body,) in await rows.many(_TEXTS.format(rids=bigints(some))):
+                found.update(personal_texts(loads(body)))
+        return frozenset(found)
 
     async def existing(self, tenant: str, references: Sequence[str]) -> frozenset[str]:
         """See `ErasureStore.existing`."""
@@ -143,6 +172,6 @@ class _Details:
         return frozenset(self._mentioned), frozenset(self._values), frozenset(self._merged_with)
 
 
-def _parts(rids: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(rids), PART):
-        yield rids[start : start + PART]
+def _parts(rids: list[int], size: int) -> Iterator[list[int]]:
+    for start in range(0, len(rids), size):
+        yield rids[start : start + size]

@@ -34,6 +34,7 @@ from ipf.store.inbox import (
     following,
     message_admin,
     pages,
+    saved_views,
     statements,
     text_index,
     unmapped_codes_sql,
@@ -46,6 +47,7 @@ from ipf.store.postgres.session import Session
 STATEMENTS = (
     *statements.STATEMENTS, *admin.STATEMENTS, *unmapped_codes_sql.STATEMENTS, *text_index.STATEMENTS,
     *message_admin.STATEMENTS, *following.STATEMENTS, *conflicts.STATEMENTS,
+    *saved_views.STATEMENTS,
     *unread_fields.STATEMENTS,
 )  # fmt: skip
 

@@ -115,10 +115,14 @@ class ErasureSuite(OnPostgres):
                     found[table] = [row[0] for row in rows]
         return found
 
+    def wanted(self, id_: str = "x", **chosen: Any) -> ErasureRequest:
+        """A request with these decisions."""
+        return ErasureRequest("default", id_, "operator", "asked for", **chosen)
+
     async def forget(self, erasure: Erasure | None = None, id_: str = "x", **chosen: Any) -> Any:
         """A dry run, and the erasure that it showed."""
         erasure = erasure or self.erasure
-        wanted = ErasureRequest("default", id_, "operator", "asked for", **chosen)
+        wanted = self.wanted(id_, **chosen)
         plan = await erasure.plan(wanted)
         return await erasure.forget(replace(wanted, confirm=plan.confirm))
 

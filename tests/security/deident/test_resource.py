@@ -18,6 +18,7 @@ from ipf.security.deident.resource import Deidentification, Deidentifier
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MARK = "Zyxomark"
+NINE_DIGITS = 867530912
 LOINC, OWN = "http://loinc.org", "urn:oid:1.2.3.4"
 SYSTEMS = tuple(one + "v2-0004" if one.endswith("CodeSystem/") else one for one in built_in().code_systems)
 DATES = {"date": "2019-03-04", "dateTime": "2019-03-04T10:00:00+01:00", "instant": "2019-03-04T10:00:00Z"}
@@ -119,6 +120,57 @@ class ProofTests(TestCase):
             self.assertIsNone(deidentifier().copy(observation(**modified)))
 
 
+def long_integers(value: Any) -> Any:
+    """A copy with a number of nine digits instead of every integer."""
+    if isinstance(value, dict):
+        return {name: long_integers(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [long_integers(one) for one in value]
+    return NINE_DIGITS if type(value) is int else value
+
+
+class IntegerTests(TestCase):
+    def test_no_long_integer_gets_through(self) -> None:
+        """Every type with a number of nine digits in every element; choices by each of their types."""
+        kept = 0
+        for kind in sorted(built_in().resources):
+            given = {**filled(kind, 5), "resourceType": kind, "id": "r1"}
+            found = deidentifier().copy(long_integers(given))
+            self.assertNotIn(str(NINE_DIGITS), dumps(found).decode(), kind)
+            kept += dumps(copy(given)).decode().replace("}", ",").replace("]", ",").count(":7,")
+        self.assertGreater(kept, 20, "the resources have integers, and short ones are kept")
+
+    def test_choices(self) -> None:
+        """An answer, an extension, a dose: elements whose first type is no integer."""
+        race = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
+        answer = {"linkId": "1", "answer": [{"valueInteger": NINE_DIGITS}]}
+        for resource in (
+            {"resourceType": "QuestionnaireResponse", "item": [answer]},
+            {
+                "resourceType": "Patient",
+                "multipleBirthInteger": 1234,
+                "extension": [
+                    {
+                        "url": race,
+                        "extension": [
+                            {"url": "ombCategory", "valueInteger": NINE_DIGITS},
+                            {"url": "detailed", "valuePositiveInt": NINE_DIGITS},
+                        ],
+                    }
+                ],
+            },
+            {"resourceType": "Immunization", "protocolApplied": [{"doseNumberPositiveInt": NINE_DIGITS}]},
+            {"resourceType": "Goal", "target": [{"detailInteger": NINE_DIGITS}]},
+        ):
+            found = dumps(copy({"id": "r1", **resource})).decode()
+            self.assertFalse(str(NINE_DIGITS) in found or "1234" in found.replace(deidentifier_id(found), ""), found)
+
+
+def deidentifier_id(dumped: str) -> str:
+    """The hashed id of a copy, which may have any digits."""
+    return dumped.partition('"id":"')[2].partition('"')[0]
+
+
 class TypeTests(TestCase):
     def test_by_data_type(self) -> None:
         ucum = {"system": "http://unitsofmeasure.org", "code": "mg"}
@@ -133,6 +185,11 @@ class TypeTests(TestCase):
             ({"valueQuantity": {"value": 2, "unit": "{Smith}"}}, {"valueQuantity": {"value": 2}}),
             ({"valueInteger": 4}, {"valueInteger": 4}),
             ({"valueInteger": "Smith"}, None),
+            ({"valueInteger": 9999}, {"valueInteger": 9999}),
+            ({"valueInteger": 10000}, None),
+            ({"valueInteger": -5551234567}, None),
+            ({"component": [{"code": {"coding": [{"system": LOINC, "code": "718-7"}]}, "valueInteger": 5551234567}]},
+             {"component": [{"code": {"coding": [{"system": LOINC, "code": "718-7"}]}}]}),
             ({"valueBoolean": False}, {"valueBoolean": False}),
             ({"valueTime": "10:00:00"}, {"valueTime": "10:00:00"}),
             ({"valueTime": "Smith"}, None),

@@ -79,6 +79,7 @@ INBOX = {
     "inbox/forwards",
     "inbox/horizon",
     "inbox/remote_effects",
+    "inbox/saved_views",
     "inbox/unread_fields",
     "inbox/inbox",
     "inbox/message_admin",

@@ -41,6 +41,7 @@ from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.inbox import unread as admin_unread
+from ipf.wire.admin.klein_app import Routes
 from ipf.wire.admin.patients.identity import IdentityAdmin
 from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.schemas.document import document
@@ -110,13 +111,17 @@ class OperatorsTest(TestCase):
         root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
         subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, self.no_endpoint, "admin")
-        routes = [more, self._identity(), admin_unread.routes(self.unread)]
+        routes = [more, self._identity(), admin_unread.routes(self.unread), *self.more_routes()]
         found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=routes)
         root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
         self.addCleanup(port.stopListening)
+
+    def more_routes(self) -> list[Routes]:
+        """Further paths."""
+        return []
 
     async def no_endpoint(self, tenant: str, id: str) -> Attempt:
         """No endpoint is reached from here."""

@@ -54,11 +54,11 @@ IPFCTL_URL: {{ include "ipf.adminUrl" . }}
 {{- define "ipf.consoleVariables" -}}
 IPF_UI_LISTEN: {{ include "ipf.endpoint" (dict "root" . "port" .Values.console.port "folder" "console" "tls" .Values.console.tls) | toJson }}
 IPF_UI_ENGINE_URL: {{ include "ipf.adminUrl" . }}
+{{- with .Values.settings.IPF_LOG_FORMAT }}
+IPF_LOG_FORMAT: {{ toJson . }}
+{{- end }}
 {{- if ne (include "ipf.adminUrl" .) (include "ipf.fhirUrl" .) }}
 IPF_UI_FHIR_URL: {{ include "ipf.fhirUrl" . }}
-{{- end }}
-{{- if .Values.console.dataClaim }}
-IPF_UI_DATA_DIR: /var/lib/ipf
 {{- end }}
 {{- if (include "ipf.engineSecrets" . | fromYaml).IPF_ADMIN_AUTH_TOKEN }}
 IPF_ADMIN_AUTH_TOKEN_FILE: /etc/ipf/secrets/IPF_ADMIN_AUTH_TOKEN

@@ -15,22 +15,22 @@ from ipf.store.postgres.quoting import Statement
 from ipf.store.postgres.writers import WRITERS_OF, writers_in
 
 # Changes after the epoch $1: subscriptions with their writers, topics, and all search parameters when one changed.  A
-# subscription or topic without a body fires no longer; a first reading ($1 < 0) skips those topics,
-# and deleted subscriptions.
+# subscription or topic without a body fires no longer, also after an erasure, which leaves it without a resource; a
+# first reading ($1 < 0) skips such topics, and deleted subscriptions.
 CHANGES = Statement(
     "fhir_changes",
     "bigint, smallint",
     f"""
 SELECT 0, p.name, s.rid, s.id,
-       CASE WHEN s.status IN ('requested', 'active', 'error') AND NOT r.deleted THEN v.body END,
+       CASE WHEN s.status IN ('requested', 'active', 'error') AND r.deleted IS FALSE THEN v.body END,
        {WRITERS_OF}
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
-JOIN resources r ON r.rid = s.rid {CURRENT_VERSION}
+LEFT JOIN resources r ON r.rid = s.rid LEFT {CURRENT_VERSION}
 WHERE s.epoch > $1 AND ($1 >= 0 OR s.status <> 'deleted')
 UNION ALL
-SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND NOT r.deleted THEN v.body END, NULL
+SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND r.deleted IS FALSE THEN v.body END, NULL
 FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
-JOIN resources r ON r.rid = t.rid {CURRENT_VERSION}
+LEFT JOIN resources r ON r.rid = t.rid LEFT {CURRENT_VERSION}
 WHERE t.epoch > $1 AND ($1 >= 0 OR t.served)
 UNION ALL
 SELECT 2, '', r.rid, r.id, v.body, NULL

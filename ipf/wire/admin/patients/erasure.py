@@ -39,7 +39,32 @@ KEPT = {
     "audit_trail": "records name the reference, and searches as they were asked: they are the proof of who saw what",
     "receipt": "salted digests of the references, without a name",
     "backups": "copies of the databases that were made before",
+    "watched_folders": "files in done and failed: the sender's, which ipf neither reads again nor removes",
+    "logs": "log files: they have ids and names of files, no content of messages",
 }
+PLACES: Mapping[str, Sequence[str]] = {
+    "resources": ("resources", "resource_versions", "index_text", "index_date", "index_quantity", "index_words",
+                  "consent_epoch", "consent_changes", "subscription_epoch", "subscription_states",
+                  "subscription_topics", "subscription_grants"),
+    "redacted": ("resource_versions", "index_text", "index_date", "index_quantity", "index_words", "search_parameters",
+                 "index_units"),
+    "events": ("subscription_events", "delivery_attempts", "subscription_states"),
+    "exports": ("export_jobs", "export_parts"),
+    "jobs": ("jobs", "job_files", "job_results"),
+    "identity_answers": ("identity_answers",),
+    "websocket_tokens": ("websocket_tokens",),
+    "messages": ("message_bodies", "message_states", "message_text", "message_totals", "message_keys", "receipts",
+                 "received_hours", "received_counted", "unread_fields", "unmapped_messages", "admin_job_messages",
+                 "forwards", "remote_effects"),
+    "errors": ("message_states",),
+    "rejects": ("rejects",),
+    "unmapped_codes": ("unmapped_codes", "unmapped_messages"),
+    "identity_conflicts": ("identity_conflicts",),
+    "operator_jobs": ("admin_jobs", "admin_job_messages"),
+    "saved_views": ("saved_views",),
+    "receipt": ("erasures", "audit_keys"),
+}  # fmt: skip
+"""The tables in which an erasure changes something, by what it removes; `counts` has the same names."""
 
 
 class Forget(NamedTuple):
@@ -66,6 +91,7 @@ class Preview(NamedTuple):
     uncertain: Sequence[int]
     busy: Sequence[int]
     subscriptions: Sequence[str]
+    jobs: Sequence[int]
     confirm: str
 
 
@@ -130,7 +156,9 @@ def _shown(found: Preview) -> dict[str, Any]:
             "uncertain_messages": list(found.uncertain[:_MOST_NAMED]),
             "messages_in_conversion": list(found.busy[:_MOST_NAMED]),
             "subscriptions": list(found.subscriptions[:_MOST_NAMED]),
+            "jobs": list(found.jobs[:_MOST_NAMED]),
         },
+        "places": {kind: list(tables) for kind, tables in PLACES.items()},
         "kept": KEPT,
         "confirm": found.confirm,
     }

@@ -58,6 +58,7 @@ def document(version: str) -> Schema:
         | _unread_paths()
         | _subscription_paths()
         | _profile_paths()
+        | _view_paths()
         | _other_paths(),
         "components": {
             "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer"}},
@@ -246,6 +247,19 @@ def _unread_paths() -> Schema:
         "/admin/unread-fields/{id}": {
             "delete": _operation("forgetUnreadField", "Forget one row", None, [_path("id")], "404")
         },
+    }
+
+
+def _view_paths() -> Schema:
+    full = _refused("the person has too many views", "Error")
+    return {
+        "/admin/views": {
+            "get": _operation(
+                "listViews", "Saved views of a list", "SavedViewList", [_query("area", TEXT, "the list")]
+            ),
+            "post": _operation("saveView", "Save a view", "SavedView", [], body="NewView", conflict=full),
+        },
+        "/admin/views/{id}": {"delete": _operation("removeView", "Remove a view", None, [_path("id")], "404")},
     }
 
 

@@ -14,7 +14,7 @@ def schemas() -> Schema:
     )  # fmt: skip
     in_the_way = object_of(
         resources=list_of(TEXT), shared_messages=list_of(COUNT), uncertain_messages=list_of(COUNT),
-        messages_in_conversion=list_of(COUNT), subscriptions=list_of(TEXT),
+        messages_in_conversion=list_of(COUNT), subscriptions=list_of(TEXT), jobs=list_of(COUNT),
     )  # fmt: skip
     preview = object_of(
         dry_run=flag,
@@ -22,6 +22,7 @@ def schemas() -> Schema:
         patients=list_of(TEXT),
         counts=counts,
         in_the_way=in_the_way,
+        places={"type": "object", "additionalProperties": list_of(TEXT)},
         kept={"type": "object"},
         confirm=TEXT,
     )
