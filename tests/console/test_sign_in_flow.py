@@ -14,6 +14,7 @@ from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from ipf.console.people.saved_views import SavedViews
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
@@ -25,7 +26,6 @@ from ipf.config.console import ConsoleSettings, Oidc
 from ipf.console.app import mounts
 from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
-from ipf.console.people.saved_views import SavedViews
 from ipf.console.people.sessions import Sessions
 from ipf.console.people.sign_in import LONGEST_TARGET, PENDING_SECONDS, REFUSALS, REFUSALS_SECONDS, SignIn
 from ipf.console.serving.web import Console
