@@ -58,7 +58,7 @@ class BrokerRuleTests(TestCase):
             ("nats-msg-id: 1", True),
             ("X-Ipf-Event-Number: 1", True),
             ("traceparent: 00-1-1-00", True),
-            ("Content-Type: text/plain", True),
+            ("Content-Type: text/plain", False),
             ("no colon", True),
         ):
             self.assertEqual(bool(violations(SECURE, header=[header])), refused, header)
