@@ -5,8 +5,9 @@ matching index.  Output: a new version of the Subscription, written by `set_stat
 service's own row.  Crash: the row is unchanged, and the next step takes it again.
 
 A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`,
-anything else `error`.  Other subscriptions are activated without a request (decisions section 6).  A channel that this
-server does not support makes the status `error` with the reason.
+anything else `error`.  Other subscriptions are activated without a request (decisions section 6), so are those of a
+channel over which nothing is ever sent (email without a mail server).  A channel that this server does not support
+makes the status `error` with the reason.
 
 The specification expects activation "within about a second": writing a Subscription notifies this stage, and its
 worker polls every second.  Handshakes run concurrently, so that a slow endpoint does not delay others.
@@ -45,7 +46,8 @@ class Activate:
     """The stage; `step` changes the status of up to `BATCH` subscriptions of each kind.
 
     `set_status` writes `active` or `error` for a `requested` subscription, `end` writes `off` or `error` in any status.
-    `unserved()`: (tenant, id, reason) of subscriptions that cannot fire.
+    `unserved()`: (tenant, id, reason) of subscriptions that cannot fire.  `never_sent`: channel types over which
+    nothing is sent.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Activate:
         now: Clock = lambda: datetime.now(UTC),
         end: SetStatus | None = None,
         unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str]]]] = _no_unserved,
+        never_sent: frozenset[str] = frozenset(),
     ) -> None:
         self._queue = queue
         self._set_status = set_status
@@ -65,6 +68,7 @@ class Activate:
         self._now = now
         self._end = end
         self._unserved = unserved
+        self._never_sent = never_sent
         self._logged_refusals: dict[SubscriptionKey, str] = {}
         self._last_check: datetime | None = None
         self._stopping = False
@@ -114,6 +118,8 @@ class Activate:
         if lease is None or self._compose is None:
             return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         terms = self._compose.terms(lease.resource)
+        if terms.channel_type in self._never_sent:
+            return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         channel = self._channels.get(terms.channel_type)
         reason = channel.unavailable if channel else f"this server has no channel {terms.channel_type}"
         if channel is None or reason is not None or not terms.needs_handshake:
