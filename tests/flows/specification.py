@@ -21,6 +21,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.faults.scenario import scratch
 from tests.flows.far_ends import Hook
+from tests.flows.few_maps import few_maps
 from tests.flows.idp import OwnProvider
 from tests.service_process import ServiceProcess
 from tests.waiting import PATIENCE, block_until
@@ -31,13 +32,12 @@ ADMIN = "only-operators-know-this"
 
 
 class Deployment:
-    """A started service.  `given`: variables beside the ports, the folder of data, and short pauses of retries."""
+    """A started service.  `given`: variables beside the ports, the folder of data, few maps, and short pauses."""
 
     def __init__(self, **given: str) -> None:
         self.folder = scratch()
-        self.service = ServiceProcess(
-            self.folder / "service", IPF_WORKER_PROCESSES="0", IPF_BACKOFF_BASE_MS="20", **given
-        )
+        short = {"IPF_WORKER_PROCESSES": "0", "IPF_BACKOFF_BASE_MS": "20", "IPF_MAPS_DIR": str(few_maps())}
+        self.service = ServiceProcess(self.folder / "service", **short, **given)
         environment = self.service.environment
         environment["IPF_HTTP_LISTEN"] = f"tcp:{self.service.http_port}"  # as the specification has them: a port
         environment["IPF_MLLP_LISTEN"] = f"tcp:{self.service.mllp_port}"
