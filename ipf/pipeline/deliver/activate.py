@@ -7,7 +7,8 @@ service's own row.  Crash: the row is unchanged, and the next step takes it agai
 A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`.  A
 handshake that fails is repeated with growing pauses for 30 seconds (`handshake.py`); then the status is `error`, and
 its text says how often it was tried.  Each attempt is in the ledger.  Other subscriptions are activated without a
-request (decisions section 6).  A channel that this server does not support makes the status `error` with the reason.
+request (decisions section 6), so are those of a channel over which nothing is ever sent (email without a mail server).
+A channel that this server does not support makes the status `error` with the reason.
 
 The specification expects activation "within about a second": writing a Subscription notifies this stage, and its
 worker polls every second.  Handshakes run concurrently, so that a slow endpoint does not delay others.
@@ -56,8 +57,8 @@ class Activate:
     """The stage; `step` changes the status of up to `BATCH` subscriptions of each kind.
 
     `set_status` writes `active` or `error` for a `requested` subscription, `end` writes `off` or `error` in any status.
-    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `clock`: of the pauses between
-    handshakes; None = one handshake decides.
+    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `never_sent`: channel types over which
+    nothing is sent.  `clock`: of the pauses between handshakes; None = one handshake decides.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Activate:
         now: Clock = lambda: datetime.now(UTC),
         end: SetStatus | None = None,
         unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str, str]]]] = _no_unserved,
+        never_sent: frozenset[str] = frozenset(),
         clock: IReactorTime | None = None,
     ) -> None:
         self._queue = queue
@@ -78,6 +80,7 @@ class Activate:
         self._now = now
         self._end = end
         self._unserved = unserved
+        self._never_sent = never_sent
         self._clock = clock
         self._pauses: list[Sleep] = []
         self._logged_refusals: dict[SubscriptionKey, str] = {}
@@ -133,6 +136,8 @@ class Activate:
         if lease is None or self._compose is None:
             return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         terms = self._compose.terms(lease.resource)
+        if terms.channel_type in self._never_sent:
+            return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         channel = self._channels.get(terms.channel_type)
         reason = channel.unavailable if channel else f"this server has no channel {terms.channel_type}"
         if channel is None or reason is not None or not terms.needs_handshake:

@@ -57,18 +57,7 @@ from ipf.pipeline.deliver.lease_run import LeaseRun, all_ended
 from ipf.pipeline.deliver.timer import Timer
 from ipf.pipeline.deliver.window import Outcome, Window
 from ipf.pipeline.worker import FailureLog, Sleep, Worker, finished_within
-from ipf.ports import (
-    Backoff,
-    Channel,
-    Channels,
-    Clock,
-    Compose,
-    Delivered,
-    DeliveryQueue,
-    Event,
-    Lease,
-    Notifier,
-)
+from ipf.ports import Backoff, Channel, Channels, Clock, Compose, Delivered, DeliveryQueue, Event, Lease, Notifier
 from ipf.ports.delivery import AuthorizationFilter, Settled
 from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry import metrics
@@ -85,6 +74,7 @@ CAPACITY_CHECK_SECONDS = 0.05
 SETTLE_SECONDS = 0.5
 MIN_LEASE_INTERVAL_SECONDS = 0.01
 MAX_TURN_SECONDS = 5.0
+NEVER_SENT_PAUSE = timedelta(minutes=1)  # until the next look at a heartbeat that is not sent
 T = TypeVar("T")
 
 
@@ -94,7 +84,7 @@ class Deliver:
     `lease_seconds` must exceed the time limit of the channels.  `clock`: monotonic time; `now`: wall clock; `chance` in
     [0, 1) spreads waits.  `authorization_filter` removes events that the subscriber may not receive
     (`authorization.py`).  `audit`: makes the records of attempts.  `in_flight`: notifications of one subscription in
-    flight; 1 is strictly in order of number.
+    flight; 1 is strictly in order of number.  `never_sent`: channel types whose events are skipped without an attempt.
     """
 
     def __init__(
@@ -116,8 +106,10 @@ class Deliver:
         chance: Callable[[], float] = random.random,
         authorization_filter: AuthorizationFilter | None = None,
         audit: AuditDelivery | None = None,
+        never_sent: frozenset[str] = frozenset(),
     ) -> None:
         self._queue = queue
+        self._never_sent = never_sent
         self._channels = channels
         self._compose = compose
         self._chance = chance
@@ -236,14 +228,14 @@ class Deliver:
 
     async def _send_all(self, run: LeaseRun) -> None:
         events = run.lease.events
+        is_sent = run.terms.channel_type not in self._never_sent
+        if run.is_heartbeat and not events and not is_sent:
+            await self._settle(run, retry_at=self._now() + NEVER_SENT_PAUSE)
+            return
         if run.is_heartbeat and not events and not await self._send_batch(run, [()]):
             return
         while True:
-            sent = (
-                events
-                if self._authorization_filter is None
-                else await self._persist(run, partial(self._authorization_filter, run.lease, events))
-            )
+            sent = await self._permitted(run, events) if is_sent else ()
             size = run.terms.max_count
             if not await self._send_batch(run, [sent[start : start + size] for start in range(0, len(sent), size)]):
                 return
@@ -256,6 +248,12 @@ class Deliver:
             if not events:
                 await self._settle(run)
                 return
+
+    async def _permitted(self, run: LeaseRun, events: Sequence[Event]) -> Sequence[Event]:
+        """The events that the subscriber may receive."""
+        if self._authorization_filter is None:
+            return events
+        return await self._persist(run, partial(self._authorization_filter, run.lease, events))
 
     async def _send_batch(self, run: LeaseRun, notifications: Sequence[Sequence[Event]]) -> bool:
         """Send notifications; False when that ended the lease: a failure, a yield, or the lease is not held."""

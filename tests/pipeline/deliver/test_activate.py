@@ -253,6 +253,14 @@ class HandshakeTests(TestCase):
         self.assertEqual(self.calls, [("w", "active", None), ("e", "error", "no mail server is configured"),
                                       ("p", "error", "this server has no channel pigeon")])  # fmt: skip
 
+    def test_channels_that_never_send_are_active_without_a_handshake(self) -> None:
+        """email without a mail server: no error, no handshake, no attempt."""
+        self.queue.waiting = [("default", "e"), ("default", "a")]
+        self.channel.kinds = {"e": "email"}
+        self.step(self.stage(never_sent=frozenset({"email", "rest-hook"})))
+        self.assertEqual(self.calls, [("e", "active", None), ("a", "active", None)])
+        self.assertEqual((self.channel.sent, self.without_email.sent, self.queue.ledger), ([], [], []))
+
     def test_slow_endpoint_does_not_delay_others_and_gets_one_handshake(self) -> None:
         slow: Deferred[Delivered] = Deferred()
         self.queue.waiting, self.channel.answers = [("default", "a"), ("default", "b")], [slow]
