@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ipf.ports.base import Json
 from ipf.ports.identity import Identity
-from ipf.ports.queries.field_sources import FieldSources
+from ipf.ports.queries.field_sources import FieldSources, SegmentSet
 from ipf.ports.queries.search import Query
 
 
@@ -35,7 +35,7 @@ class Entry:
     `identity`: of an entry of a converted message instead of a condition: a create writes only what is not there yet,
     an update replaces what is there.
     `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
-    is kept then.
+    is kept then.  `sets`: of a Patient or Encounter, the sets of segments that the message states of it.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -52,6 +52,7 @@ class Entry:
     patch: Callable[[Json], Json] | None = None
     identity: Identity | None = None
     sources: FieldSources | None = None
+    sets: tuple[SegmentSet, ...] = ()
 
 
 Link = tuple[Json, str, int]
