@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipf.ports.base import Json
-from ipf.ports.identity import Identity
+from ipf.ports.identity import Identity, IdentityKey
 from ipf.ports.queries.field_sources import FieldSources, SegmentSet
 from ipf.ports.queries.search import Query
 
@@ -25,6 +25,21 @@ class Method(StrEnum):
 
 
 @dataclass(slots=True)
+class NumberedLink:
+    """A reference of a converted message by an order number.  `holder`: the Reference.
+
+    `resource_type`: ServiceRequest: the order with the number; Observation: the result of this order with the `code`
+    and the `sub_id`.
+    """
+
+    holder: Json
+    resource_type: str
+    key: IdentityKey
+    code: str = ""
+    sub_id: str = ""
+
+
+@dataclass(slots=True)
 class Entry:
     """One requested change.
 
@@ -36,6 +51,7 @@ class Entry:
     an update replaces what is there.
     `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
     is kept then.  `sets`: of a Patient or Encounter, the sets of segments that the message states of it.
+    `numbered`: of a converted message, the references that name a resource by an order number.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -53,6 +69,7 @@ class Entry:
     identity: Identity | None = None
     sources: FieldSources | None = None
     sets: tuple[SegmentSet, ...] = ()
+    numbered: tuple[NumberedLink, ...] = ()
 
 
 Link = tuple[Json, str, int]

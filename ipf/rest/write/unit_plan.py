@@ -30,6 +30,7 @@ from ipf.rest.write.condition_plan import ConditionPlan
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
+from ipf.rest.write.numbered_links import NumberedLinks
 from ipf.rest.write.pending import Pending, interaction, result_of
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
 from ipf.rest.write.reference_plan import ReferencePlan
@@ -79,6 +80,7 @@ class UnitPlan:
             outcomes = self._identify_all(entries)
         if links:
             complete_references(links, outcomes)
+        NumberedLinks(self.unit.tenant, self.snapshot).complete(entries, outcomes)
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
