@@ -174,6 +174,19 @@ class SetSuite(Suite):
         await self.tell(message(A08, 'AL1|1|""'), library=library)
         self.assertEqual(await self.statuses("AllergyIntolerance"), {"PEN": "inactive", "NUT": "inactive"})
 
+    async def test_what_else_a_snapshot_leaves_out(self) -> None:
+        """Lists of the Patient and the Encounter go; the resources of the segments stay."""
+        library = Library.load(folder("maps"), identity=COMPLETE, compiled=False)
+        segments = ("PD1||||12^PCP^A", "ROL|1|AD|AT^Attending^HL70443|9^ROLE^X", "NK1|1|DOE^JOHN|SPO^Spouse^HL70063",
+                    "OBX|1|NM|8302-2^Height^LN||170|cm|||||F", "IAM|1|DA|NUT^Nuts^L|||A", "PR1|1||P1^Proc^L||20240101",
+                    "DG1|1||I10^Hypertension^I10|||A")  # fmt: skip
+        await self.tell(message(A01, *segments), message(A08), library=library)
+        (person,), (visit,) = await self.found("Patient"), await self.found("Encounter")
+        self.assertFalse({"contact", "generalPractitioner", "telecom"} & person.keys())
+        self.assertFalse({"participant", "diagnosis"} & visit.keys())
+        for kind in ("RelatedPerson", "Observation", "AllergyIntolerance", "Procedure", "Condition", "CareTeam"):
+            self.assertEqual(len(await self.found(kind)), 1, kind)
+
     async def test_at_one_time(self) -> None:
         """Two messages with different sets: afterwards one of the sets holds, whichever was the last."""
         for number in range(8):
