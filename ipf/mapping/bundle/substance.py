@@ -15,6 +15,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.bundle.identity import CREATE_ONCE, RULES
 from ipf.mapping.bundle.transaction import Transaction
 from ipf.mapping.language.model import StructureMap
+from ipf.ports import Json
 from ipf.ports.identity import Role
 from ipf.ports.queries.entries import Entry
 
@@ -33,6 +34,13 @@ def check_substance(made: Transaction, message_code: str, content: StructureMap)
     if not _has_substance(made, message_code, content.url) and content.meta("empty") != PERMITTED:
         text = f"{content.url} stores nothing of what the message is about"
         raise Problem(Category.REQUIRED, f'{text}; a map that may says /// empty = "{PERMITTED}"')
+
+
+def check_bundle(bundle: Json) -> None:
+    """The same of the Bundle of a mapping service, whose maps are not known here."""
+    if not any(map(_writes, bundle.get("entry", ()))):
+        text = "the Bundle of the mapping service stores nothing of what the message is about"
+        raise Problem(Category.REQUIRED, text)
 
 
 def _has_substance(made: Transaction, message_code: str, canonical: str) -> bool:

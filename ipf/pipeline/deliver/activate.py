@@ -57,8 +57,8 @@ class Activate:
     """The stage; `step` changes the status of up to `BATCH` subscriptions of each kind.
 
     `set_status` writes `active` or `error` for a `requested` subscription, `end` writes `off` or `error` in any status.
-    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `never_sent`: channel types over which
-    nothing is sent.  `clock`: of the pauses between handshakes; None = one handshake decides.
+    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `never_sent`: channel types over
+    which nothing is sent.  `clock`: of the pauses between handshakes; None = one handshake decides.
     """
 
     def __init__(

@@ -136,8 +136,8 @@ class Repository:
     def warnings(self, result: EntryResult, caller: Caller = OPEN) -> list[Finding]:
         """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation.
 
-        Of a Subscription also what its writer `caller` learns without the right to search, which scopes its creator lacks,
-        and why it is not notified.
+        Of a Subscription also what its writer `caller` learns without the right to search, which scopes its creator
+        lacks, and why it is not notified.
         """
         return self._signals(result, caller) + self._findings(result)
 

@@ -148,6 +148,7 @@ def _jobs() -> Schema:
         id=or_null(TEXT),
         outcome={"enum": outcomes},
         retained=list_of(TEXT),
+        left_out=or_null(TEXT),
         differences=list_of(difference),
     )
     item = object_of(
