@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.deliver.handshake import shake_hands
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.worker import finished_within
 from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 
@@ -81,8 +82,18 @@ class Activate:
         }
         for subscription in waiting:
             if subscription not in self._handshakes:
-                moved += await self._activate(*subscription)
+                moved += await self._activated(subscription)
         return moved > 0
+
+    async def _activated(self, subscription: SubscriptionKey) -> bool:
+        """`_activate`; what nobody foresaw ends in the status `error`, and the next Subscription is taken."""
+        try:
+            return await self._activate(*subscription)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            log.failure("Subscription/{id} could not be activated", id=subscription[1])
+            return await self._change_status(self._set_status, *subscription, "error", reason_of(error))
 
     async def stop(self, within_seconds: float, clock: IReactorTime) -> bool:
         """Wait for running handshakes; False on timeout: they are repeated after the next start."""
@@ -140,6 +151,11 @@ class Activate:
             return
         except Problem as problem:
             reason = f"it cannot be composed: {problem.text}"
+        except CancelledError:
+            raise
+        except Exception as error:
+            log.failure("the handshake for Subscription/{id} failed", id=lease.subscription_id)
+            reason = reason_of(error)
         subscription = lease.tenant, lease.subscription_id
         try:
             now = await self._queue.peek(*subscription)
@@ -161,11 +177,14 @@ class Activate:
             await set_status(tenant, subscription_id, status, error)
         except StoreUnreachable:
             raise
-        except Problem as problem:
+        except CancelledError:
+            raise
+        except Exception as failed:
             # Deleted or changed in the meantime: the next step takes it again if it is still requested.
-            if self._logged_refusals.get((tenant, subscription_id)) != str(problem):
-                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
-            self._logged_refusals[tenant, subscription_id] = str(problem)
+            problem = reason_of(failed)
+            if self._logged_refusals.get((tenant, subscription_id)) != problem:
+                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=problem)
+            self._logged_refusals[tenant, subscription_id] = problem
             return False
         if error is None:
             log.info("Subscription/{id} is {status}", id=subscription_id, status=status)
