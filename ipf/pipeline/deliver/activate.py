@@ -20,12 +20,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.deliver.handshake import ACTIVATION_SECONDS, pause_after, shake_hands
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.worker import Sleep, finished_within
 from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 from ipf.subscriptions.criteria import end_of
@@ -99,8 +100,18 @@ class Activate:
         }
         for subscription in waiting:
             if subscription not in self._handshakes:
-                moved += await self._activate(*subscription)
+                moved += await self._activated(subscription)
         return moved > 0
+
+    async def _activated(self, subscription: SubscriptionKey) -> bool:
+        """`_activate`; what nobody foresaw ends in the status `error`, and the next Subscription is taken."""
+        try:
+            return await self._activate(*subscription)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            log.failure("Subscription/{id} could not be activated", id=subscription[1])
+            return await self._change_status(self._set_status, *subscription, "error", reason_of(error))
 
     async def stop(self, within_seconds: float, clock: IReactorTime) -> bool:
         """Wait for running handshakes; False on timeout: they are repeated after the next start."""
@@ -175,6 +186,11 @@ class Activate:
                 raise
             except Problem as problem:
                 return f"it cannot be composed: {problem.text}"
+            except CancelledError:
+                raise
+            except Exception as error:
+                log.failure("the handshake for Subscription/{id} failed", id=lease.subscription_id)
+                return f"the handshake failed: {reason_of(error)}"
             if self._stopping and not attempt.succeeded:
                 raise _Stopped  # the stop may have cancelled the request
             failures += 1
@@ -227,11 +243,14 @@ class Activate:
             await set_status(tenant, subscription_id, status, error, version_id)
         except StoreUnreachable:
             raise
-        except Problem as problem:
+        except CancelledError:
+            raise
+        except Exception as failed:
             # Deleted or changed in the meantime: the next step takes it again if it is still requested.
-            if self._logged_refusals.get((tenant, subscription_id)) != str(problem):
-                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
-            self._logged_refusals[tenant, subscription_id] = str(problem)
+            problem = reason_of(failed)
+            if self._logged_refusals.get((tenant, subscription_id)) != problem:
+                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=problem)
+            self._logged_refusals[tenant, subscription_id] = problem
             return False
         if error is None:
             log.info("Subscription/{id} is {status}", id=subscription_id, status=status)

@@ -50,6 +50,8 @@ from ipf.pipeline.deliver.attempts import (
     reason_of,
     retry_delay_seconds,
     send,
+    settle,
+    terms_of,
 )
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.deliver.destinations import Destinations, Postponed
@@ -165,7 +167,7 @@ class Deliver:
 
     def _begin(self, leases: Sequence[Lease], is_heartbeat: bool = False) -> bool:
         for lease in leases:
-            now, terms = self._clock.seconds(), self._compose.terms(lease.resource)
+            now, terms = self._clock.seconds(), terms_of(self._compose, lease)
             run = LeaseRun(lease, terms, lease.until, now, now, lease.failing_since, lease.attempt_count, is_heartbeat)
             running = Deferred.fromCoroutine(self._run(run))
             if not run.ended:
@@ -182,8 +184,6 @@ class Deliver:
         idle = await self._worker.stop(within_seconds)
         await self._heartbeat_worker.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
-
-    # -- capacity
 
     def _count_notification(self) -> None:
         self._notification_count += 1
@@ -213,8 +213,6 @@ class Deliver:
         if run.notification_count != self._notification_count and not self._stopping:
             self._worker.wake()  # a notification arrived after the last read of this subscription's events
 
-    # -- one lease
-
     async def _run(self, run: LeaseRun) -> None:
         try:
             await self._send_all(run)
@@ -223,8 +221,17 @@ class Deliver:
         except Exception as error:
             if not self._stopping:
                 self._failures.failed(error)  # the events are due again when the lease expires
+                if not isinstance(error, StoreUnreachable):
+                    await self._record_unforeseen(run, error)
         finally:
             self._finish(run)
+
+    async def _record_unforeseen(self, run: LeaseRun, error: Exception) -> None:
+        """What nobody foresaw counts as a failed attempt: in the end the status is `error`."""
+        try:
+            await self._record_failure(run, run.lease.events, Delivered(None, 0, f"unexpected {type(error).__name__}"))
+        except Exception as failed:
+            self._failures.failed(failed)
 
     async def _send_all(self, run: LeaseRun) -> None:
         events = run.lease.events
@@ -392,10 +399,9 @@ class Deliver:
         until = self._until() if keep else None
         count = run.failures if failures is None else failures
         end = run.end(retry_at, count, until, more)
-        settled = await self._persist(run, partial(self._queue.settle, run.lease, end))
+        settled = await self._persist(run, partial(settle, self._queue, run.lease, end))
         run.settled = self._clock.seconds()
-        if until is not None:
-            run.until = until
+        run.until = until or run.until
         if settled is None:
             log.warn("the lease on Subscription/{id} was lost", id=run.lease.subscription_id)
         elif retry_at is not None and not self._stopping:
