@@ -13,11 +13,11 @@ class Budget:
     """Steps that one run may take.  `what`: for the message, such as "the expansion"."""
 
     def __init__(self, steps: int, what: str, place: str | None = None) -> None:
-        self.steps = self.left = steps
+        self.steps = self.steps_left = steps
         self._what, self._place = what, place
 
     def spend(self, steps: int = 1) -> None:
         """Take some steps.  Problem COSTLY when there are none left."""
-        self.left -= steps
-        if self.left < 0:
+        self.steps_left -= steps
+        if self.steps_left < 0:
             raise Problem(Category.COSTLY, f"{self._what} takes more than {self.steps} steps", self._place)
