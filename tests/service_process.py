@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,15 +18,28 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.cluster import service_cluster
+from tests.runner.shared import once
 from tests.waiting import PATIENCE, block_until, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+CHECKED = "maps-checked"
+
+
+def _check_maps(folder: Path) -> None:
+    """Compile the shipped maps once for all services of a run; they compile what they need."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPF_", "SUBSCRIPTION_"))}
+    environment = kept | {"PYTHONPATH": str(ROOT), "IPF_DATA_DIR": str(folder)}
+    command = [sys.executable, "-m", "ipf.app.maps.check", str(ROOT / "maps")]
+    subprocess.run(command, env=environment, input=b"[]", check=True, capture_output=True)
+
+
 class ServiceProcess:
     """One `twistd ipf` on loopback.
 
-    `from_template`: its first start finds databases that are migrated; False, for tests of first starts: it makes them.
+    `from_template`: its first start finds databases that are migrated and the shipped maps checked; False, for tests of
+    first starts: it does both.
     """
 
     def __init__(self, folder: Path, **environment: str) -> None:
@@ -78,6 +92,9 @@ class ServiceProcess:
         elsewhere = {"IPF_DB_URL"} & set(self.environment)
         if self.from_template and not elsewhere and not (data / "postgres").exists():
             service_cluster(data)
+        if self.from_template and not (data / CHECKED).exists():
+            data.mkdir(parents=True, exist_ok=True)
+            shutil.copy(once(CHECKED, _check_maps) / CHECKED, data)
 
     def ready(self) -> bool:
         """Whether it accepts messages now.  RuntimeError when it ended."""

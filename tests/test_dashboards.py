@@ -18,8 +18,10 @@ from ipf.telemetry import (
     audit_chain_metrics,
     audit_feed_metrics,
     forward_metrics,
+    limit_metrics,
     metrics,
     poll_metrics,
+    stall_metrics,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +54,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     for answered in (200, 301, 404, 500):
         metrics.http_answered("/fhir/{type}", "GET", answered, 0.1)
     metrics.reactor_lag("main", 0.1)
+    stall_metrics.stalled("main", 0.2)
     metrics.database_connections("inbox", 1, 0, 0)
     metrics.rows_removed("messages", 1)
     audit_feed_metrics.records_sent(1)
@@ -60,6 +63,7 @@ def everything() -> dict[str, dict[str, set[str]]]:
     audit_chain_metrics.record_missing()
     audit_chain_metrics.waiting(1, 1)
     access_metrics.break_glass_used()
+    limit_metrics.limited(limit_metrics.REJECT)
     metrics.build("1")
     found: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):

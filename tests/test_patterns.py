@@ -33,7 +33,6 @@ NESTED = {
     "ipf.mapping.language.notes": "each key begins with a comma, each element with a point",
     "ipf.rest.write.links": "each alternative of a tag begins with another character",
     "ipf.store.postgres.migrate": "our own migrations; each repetition is a line",
-    "ipf.subscriptions.addresses": "each number of an address begins with a point",
 }
 """Modules with a repetition within a repetition, and why a text can be read in one way only."""
 MADE = {

@@ -48,7 +48,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     endpoint = bound(settings.listen, isinstance(read(), tuple) is False)
     is_loopback = any(part in endpoint for part in _LOOPBACK) or endpoint.startswith("unix:")
     static = StaticFiles()
-    sign_in = SignIn(settings, read, provider, time.time)
+    sign_in = SignIn(settings, read, provider, time.time, reactor)
     console = Console(
         settings,
         Backend(engine, settings.engine_url, settings.admin_token, reactor.seconds, settings.fhir_url),
@@ -56,7 +56,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
         sign_in,
         Renderer(static),
         static,
-        lambda: is_loopback and bool(sign_in.missing),
+        lambda: is_loopback and settings.admin_token is None and bool(sign_in.missing),
     )
     hub = LiveHub(partial(live_state, console.backend), reactor)
     stack.callback(hub.close)

@@ -26,7 +26,8 @@ from ipf.app.maps.check import encoded
 from ipf.app.maps.installation import open_accepted_maps
 from ipf.app.runtime.databases import DatabaseUrls
 from ipf.app.runtime.free_memory import start_returning_memory
-from ipf.app.runtime.process import CONVERTER_NAME, freeze_startup_objects, use_monotonic_timers, worker_name
+from ipf.app.runtime.garbage import collect_rarely
+from ipf.app.runtime.process import CONVERTER_NAME, use_monotonic_timers, worker_name
 from ipf.app.runtime.stores import open_stores
 from ipf.app.stages.conversion import start_conversion_stage
 from ipf.app.stages.topic_failures import start_topic_failures
@@ -69,7 +70,7 @@ async def run_process(reactor: Any, settings: Settings, name: str) -> None:
             return
         start_conversion_stage(settings, stores, installation, name, DEDICATED_PROCESS, reactor, stack)
         start_topic_failures(settings, stores, reactor, stack, withdraws=False)
-        freeze_startup_objects()
+        collect_rarely()
         start_returning_memory(reactor, stack)
         if CONVERTER_NAME in os.environ:
             LoopingCall(beat).start(BEAT_SECONDS)

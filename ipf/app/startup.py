@@ -20,16 +20,19 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from ipf.app.listeners.access import AUTH_SANDBOX
 from ipf.app.listeners.endpoints import is_protected
 from ipf.app.listeners.places import places
+from ipf.app.listeners.reach import reach
 from ipf.app.roles.api import mounts_of, open_api, open_process_access, serve_api
 from ipf.app.roles.background import start_background
 from ipf.app.roles.pair import open_pair
 from ipf.app.roles.process import Process, open_process
 from ipf.app.roles.receive import start_receiving
 from ipf.app.runtime.free_memory import start_returning_memory
+from ipf.app.runtime.garbage import collect_in_small_steps
 from ipf.app.runtime.log_output import LogOutput
-from ipf.app.runtime.process import freeze_startup_objects
+from ipf.app.runtime.stalls import start_watching_stalls
 from ipf.app.runtime.watchdog import Watchdog
 from ipf.app.stages.monitoring import start_measuring_process
 from ipf.config.brokers import missing_library
@@ -82,7 +85,7 @@ async def _start_roles(process: Process) -> Mapping[int, str]:
         pair.stores.notifier.notify(MAPPING_CHANNEL)
 
     _on_sighup(reload, process)
-    freeze_startup_objects()
+    collect_in_small_steps(process.reactor, process.stack)
     return pair.profiles.by_port()
 
 
@@ -90,11 +93,13 @@ def _ready(process: Process, profiles: Mapping[int, str]) -> None:
     """Tell systemd and the log that everything that was started works.  `profiles`: by the ports that they name."""
     systemd, listeners = process.systemd, process.listeners
     start_returning_memory(process.reactor, process.stack)
+    start_watching_stalls("main", process.reactor, process.stack)
     systemd.ready()
     Watchdog(systemd.watchdog_seconds, listeners.unanswered, systemd.notify, process.reactor).start()
     process.stack.callback(systemd.stopping)
     found, roles = places(listeners.open_now, profiles), process.settings.running
     shown = ", ".join(found.values()) if roles == ALL else f"roles {' '.join(roles)}: {', '.join(found.values())}"
+    shown = "; ".join(filter(None, (shown, reach(process.settings))))
     log.info("event=started {places}", event="started", places=shown, roles=" ".join(roles), **found)
 
 
@@ -102,10 +107,12 @@ def warn_about_security(settings: Settings) -> None:
     """Log the settings that leave something unprotected."""
     if settings.admin_token is None and settings.runs(ADMIN):
         log.warn("IPF_ADMIN_AUTH_TOKEN is not set: the admin API requires no token")
-    if not settings.auth_enabled and settings.runs(FHIR, MAPPING):
-        log.warn("SUBSCRIPTION_SERVICE_AUTH_ENABLED is false: requests to /fhir are not authenticated")
+    if settings.is_auth_sandbox:
+        log.warn(AUTH_SANDBOX)
+    elif not settings.auth_enabled and settings.runs(FHIR, MAPPING):
+        log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not set: requests to /fhir are not authenticated")
     if not is_protected(settings):
-        log.warn("without both tokens listeners bind loopback, unless an endpoint names an interface")
+        log.warn("without both tokens HTTP listeners bind loopback, unless an endpoint names an interface")
     elif str(settings.auth_issuer).startswith("http://"):
         log.warn("SUBSCRIPTION_SERVICE_AUTH_ISSUER is not https: its keys can be forged in transit")
     if settings.channel_security == "permissive":

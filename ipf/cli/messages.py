@@ -79,7 +79,8 @@ async def _attention(api: Api) -> list[str]:
     """Failed messages, dead letters and subscriptions in error, each with the command to continue with."""
     lines: list[str] = []
     try:
-        failed = await api.get("/admin/messages", status="FAILED", limit=1, tenant="*")
+        failed = await api.get("/admin/messages", status="FAILED", permanent="false", limit=1, tenant="*")
+        in_vain = await api.get("/admin/messages", status="FAILED", permanent="true", limit=1, tenant="*")
         conflicts = await api.get("/admin/identity-conflicts", status="open", limit=1, tenant="*")
         groups = await api.get("/admin/dead-letters/errors", limit=3, tenant="*")
         subscriptions = await api.get("/admin/subscriptions/health")
@@ -88,6 +89,11 @@ async def _attention(api: Api) -> list[str]:
     if failed["total"]:
         lines.append(f"{failed['total']} messages wait for their next attempt: messages --status FAILED")
         lines.append(f"  {failed['items'][0]['last_error']}")
+    if in_vain["total"]:
+        lines.append(
+            f"{in_vain['total']} messages cannot succeed as they are: messages --status FAILED --permanent true"
+        )
+        lines.append(f"  {in_vain['items'][0]['last_error']}")
     if conflicts["total"]:
         lines.append(f"{conflicts['total']} identity conflicts wait for an answer: identity list --status open")
     if groups["total"]:

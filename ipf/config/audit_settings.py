@@ -25,7 +25,7 @@ class AuditSettings:
         "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", boolean, False, "audit successful searches as well"
     )
     audit_deliveries: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_DELIVERIES", boolean, True, "audit each notification that is sent"
+        "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_DELIVERIES", boolean, False, "audit each notification that is sent"
     )
     audit_days: int = variable(
         "SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", integer(1, 36_500), 365, "retention time of audit records"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from ipf.config.partners import without_partner
 from ipf.config.roles import CONVERT, DELIVER, FHIR, POLL, RECEIVE
 from ipf.config.settings import Settings
 
@@ -17,7 +18,7 @@ _DEFAULT_TENANT = "default"
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict."""
-    checks = (_databases, _roles, _tokens, _listeners, _tenants, _feed)
+    checks = (_databases, _roles, _tokens, without_partner, _listeners, _tenants, _feed)
     return chain.from_iterable(check(settings) for check in checks)
 
 
@@ -58,12 +59,6 @@ def _tokens(settings: Settings) -> Iterator[str]:
         yield f"{missing}: IPF_FHIR_TOKEN_URL requires a client id and a client secret"
     if settings.auth_enabled and not settings.auth_issuer:
         yield "SUBSCRIPTION_SERVICE_AUTH_ISSUER: required when SUBSCRIPTION_SERVICE_AUTH_ENABLED is true"
-    if settings.multitenancy == "enabled" and not settings.auth_enabled:
-        yield "SUBSCRIPTION_SERVICE_MULTITENANCY: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED"
-    if settings.access_labels and not settings.auth_enabled:
-        yield "IPF_ACCESS_LABELS: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED; without tokens everybody sees everything"
-    if settings.access_consent and not settings.auth_enabled:
-        yield "IPF_ACCESS_CONSENT: requires SUBSCRIPTION_SERVICE_AUTH_ENABLED; without tokens everybody sees everything"
     if settings.admin_read_token and not settings.admin_token:
         yield "IPF_ADMIN_AUTH_TOKEN: required with IPF_ADMIN_READ_TOKEN; without it anybody could write"
     if settings.admin_read_token and settings.admin_read_token == settings.admin_token:

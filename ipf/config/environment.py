@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ipf.config.conflicts import conflicts
 from ipf.config.console import console_variables
 from ipf.config.parsers import endpoint_patterns, message_types, words
+from ipf.config.partners import ineffective
 from ipf.config.secret_files import SUFFIX, UnreadableSecret, with_secret_files
 from ipf.config.settings import Settings, Variable, variables
 
@@ -35,7 +36,7 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     conflict = next(conflicts(settings), None)
     if conflict is not None:
         raise InvalidSetting(conflict)
-    return settings, _warnings(environ) + warnings
+    return settings, [*_warnings(environ), *warnings, *ineffective(settings)]
 
 
 def read_rows(declared: type[T], environ: Mapping[str, str]) -> tuple[T, list[str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 from ipf.config.access_settings import AccessSettings
 from ipf.config.audit_settings import AuditSettings
+from ipf.config.auth_settings import AuthSettings
 from ipf.config.broker_settings import BrokerSettings
 from ipf.config.database_settings import DatabaseSettings
 from ipf.config.http_settings import HttpSettings
@@ -38,7 +39,6 @@ from ipf.config.parsers import (
     smtp_url,
     text,
     time_zone,
-    words,
 )
 from ipf.config.roles import RoleSettings
 from ipf.config.variables import Variable, variable
@@ -52,7 +52,9 @@ def _default_processes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, HttpSettings, RoleSettings):
+class Settings(
+    AuditSettings, AccessSettings, AuthSettings, BrokerSettings, DatabaseSettings, HttpSettings, RoleSettings
+):
     """All settings of one service.  Durations are in the unit their name says."""
 
     data_dir: str = variable("IPF_DATA_DIR", text, "./var", "folder of the embedded PostgreSQL and of run-time files")
@@ -291,10 +293,22 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, 
         "strict, relaxed or permissive; an invalid value means strict",
     )
     endpoint_allow: tuple[str, ...] = variable(
-        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", endpoint_patterns, (), "host patterns or networks of endpoints"
+        "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW",
+        endpoint_patterns,
+        (),
+        "host patterns or networks that are endpoints too",
+    )
+    endpoint_deny: tuple[str, ...] = variable(
+        "SUBSCRIPTION_SERVICE_ENDPOINT_DENY",
+        endpoint_patterns,
+        (),
+        "host patterns or networks that are no endpoints",
     )
     criteria_need_search: bool = variable(
         "SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH", boolean, False, "criteria test only what their client may search"
+    )
+    subscribers_read: bool = variable(
+        "SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ", boolean, False, "system/Subscription implies reading what matches"
     )
     delivery_max_attempts: int = variable(
         "SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS", integer(1), 8, "attempts before the status error"
@@ -346,48 +360,6 @@ class Settings(AuditSettings, AccessSettings, BrokerSettings, DatabaseSettings, 
         "IPF_FHIR_URL", http_url, None, "FHIR base of a remote server for converted messages; unset: none"
     )
     fhir_timeout_ms: int = variable("IPF_FHIR_TIMEOUT_MS", integer(10), 30_000, "timeout of that FHIR server")
-    auth_enabled: bool = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_ENABLED",
-        boolean,
-        False,
-        "require bearer tokens on /fhir and /mapping; needs an issuer",
-    )
-    auth_issuer: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_ISSUER",
-        http_url,
-        None,
-        "the identity provider, equal to the claim iss of its tokens",
-    )
-    auth_jwks_url: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_JWKS_URL", http_url, None, "URL of its key set; unset: as in its discovery document"
-    )
-    auth_audience: str | None = variable(
-        "SUBSCRIPTION_SERVICE_AUTH_AUDIENCE", optional, None, "required value of the claim aud; unset: any"
-    )
-    auth_patient_claim: str = variable(
-        "IPF_AUTH_PATIENT_CLAIM", text, "patient", "claim with the patient of patient/ scopes"
-    )
-    auth_skew_seconds: float = variable(
-        "IPF_AUTH_SKEW_SECONDS", decimal(0.0), 30.0, "accepted clock difference of the identity provider"
-    )
-    tenant_claim: str = variable(
-        "SUBSCRIPTION_SERVICE_MULTITENANCY_TENANT_CLAIM", text, "tenant", "claim with the tenant of a token"
-    )
-    multitenancy: str = variable(
-        "SUBSCRIPTION_SERVICE_MULTITENANCY",
-        one_of("disabled", "enabled"),
-        "disabled",
-        "enabled: the tenant claim selects the partition; needs bearer tokens",
-    )
-    row_security: bool = variable(
-        "SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY",
-        boolean,
-        True,
-        "with tenants, PostgreSQL's row-level security separates them as well",
-    )
-    tenants: tuple[str, ...] = variable(
-        "IPF_TENANTS", words, (), "tenants that are served; unset: any tenant of a token"
-    )
     secret_key: str | None = variable(
         "IPF_SECRET_KEY", secret, None, "key that encrypts secrets in channel.header at rest", secret=True
     )

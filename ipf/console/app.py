@@ -79,7 +79,7 @@ AREAS: Mapping[str, Sequence[Route]] = {
     "preferences": (Route("POST", "/", Role.VIEWER, account.choose),),
 }
 OPEN: Mapping[str, Mapping[str, Open]] = {
-    "sign-in": {"/": account.begin, "/callback": account.finish},
+    "sign-in": {"/": account.begin, "/callback": account.finish, "/begun": account.begun},
     "signed-out": {"/": account.ended},
 }
 

@@ -5,6 +5,9 @@ batch, at most every `pause` seconds: a commit costs the same for one record as 
 unreachable records wait, up to `most`; further ones are dropped, counted and logged.  A request never fails or waits
 for its audit record.
 
+`AuditLog.note_exchange` takes what a record is made of.  The records are made in slices of SLICE bytes, between which
+the reactor turns.  More than MOST_HELD bytes are never held: each exchange beyond makes the oldest ones give way.
+
 What survives a crash: stored records.  A process that is killed loses the records of its last `pause` seconds; a stop
 stores everything first.
 
@@ -14,6 +17,7 @@ Source: interface specification "FHIR AuditEvent resources", rule 5.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -21,22 +25,27 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports.audit.records import Audit, AuditStore
-from ipf.ports.audit_exchange import Exchange, MakeRecords
+from ipf.ports.audit_exchange import MOST_WEIGHT, Exchange, MakeRecords, weight_of
+from ipf.security.audit.strangers import LIMIT
 from ipf.telemetry.logs import event_line
 
 log = Logger()
 
 BATCH = 500
+"""Records of one statement, and as many entities and patients as `_MOST_NAMED`."""
 MOST_HELD = 512 * 1024
 """Bytes of exchanges that are held until their records are made."""
+SLICE = MOST_WEIGHT
+"""Bytes of exchanges whose records are made in one turn of the reactor."""
 
-_OVERHEAD = 1024  # bytes of an exchange without the body of its answer
+_MOST_NAMED = 5000
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 2.0
+_WARN_SECONDS = 60.0
 
 
 class Count(Protocol):
-    """Metrics: so many records were `written` or `dropped`."""
+    """Metrics: so many records were `written`, `dropped` or `limited`."""
 
     def __call__(self, outcome: str, count: int) -> None:
         """Count them."""
@@ -44,7 +53,7 @@ class Count(Protocol):
 
 class AuditLog:
     """The queue and its writer.  `most`: records that may wait; `clock`: callLater and seconds; `make`: makes the
-    records of exchanges."""
+    records of exchanges; `admit`: the record that is kept of one, or None."""
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class AuditLog:
         count: Count = lambda outcome, count: None,
         pause: float = PAUSE_SECONDS,
         make: MakeRecords = lambda exchanges: [],
+        admit: Callable[[Audit], Audit | None] = lambda audit: audit,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -62,10 +72,12 @@ class AuditLog:
         self._count = count
         self._pause = pause
         self._make = make
+        self._admit = admit
         self._waiting: list[Audit] = []
         self._batches: deque[list[Audit]] = deque()
-        self._exchanges: list[Exchange] = []
-        self._held = 0
+        self._exchanges: deque[tuple[Exchange, int]] = deque()
+        self._held = self._slices = 0
+        self._warned_at = float("-inf")
         self._timer: Any = None
         self._began = 0.0
         self._writing: Deferred[None] | None = None
@@ -89,19 +101,30 @@ class AuditLog:
 
     def note_exchange(self, exchange: Exchange) -> None:
         """Keep an exchange; its record is made with the next batch; `ports.audit.records.ExchangeSink`."""
-        self._exchanges.append(exchange)
-        self._held += len(exchange[1].body) + _OVERHEAD
-        if self._held >= MOST_HELD:
-            self._make_records()
+        weight = weight_of(exchange)
+        self._exchanges.append((exchange, weight))
+        self._held += weight
+        if self._held > MOST_HELD:
+            self._make_slice(self._held - MOST_HELD)
         if self._timer is None:
             self._wake()
 
-    def _make_records(self) -> None:
-        if self._exchanges:
-            exchanges, self._exchanges, self._held = self._exchanges, [], 0
-            self._keep(self._make(exchanges))
+    def _make_slice(self, weight: int = SLICE) -> None:
+        """Make the records of the oldest exchanges, at least of one, until they weigh so much."""
+        taken: list[Exchange] = []
+        while self._exchanges and (weight > 0 or not taken):
+            exchange, own = self._exchanges.popleft()
+            taken.append(exchange)
+            weight -= own
+            self._held -= own
+        if taken:
+            self._keep(self._make(taken))
 
     def _keep(self, audits: list[Audit]) -> None:
+        noted = len(audits)
+        audits = [kept for one in audits if (kept := self._admit(one)) is not None]
+        if len(audits) < noted:
+            self._leave_out(noted - len(audits))
         room = self._most - self._kept
         self._waiting.extend(audits if len(audits) <= room else audits[:room])
         if len(audits) > room:
@@ -113,7 +136,8 @@ class AuditLog:
 
     async def stop(self, seconds: float) -> None:
         """Store what waits, within `seconds`; the rest is dropped and counted."""
-        self._make_records()
+        while self._exchanges:
+            self._make_slice()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -143,16 +167,30 @@ class AuditLog:
         return idle
 
     def _begin(self) -> None:
+        """Make records, slice by slice, then write them."""
+        self._make_slice()
+        self._slices += 1
+        if self._exchanges and self._slices < MOST_HELD // SLICE:  # else new ones come as fast
+            self._timer = self._clock.callLater(0, self._begin)
+            return
+        self._slices = 0
         self._timer, self._began = None, self._clock.seconds()
         self._writing = Deferred.fromCoroutine(self._write())
         if self._writing is not None and self._writing.called:
             self._writing = None
 
     def _take(self) -> None:
-        """Cut what has gathered into batches."""
-        self._make_records()
+        """Cut the records that have gathered into batches."""
         waiting, self._waiting = self._waiting, []
-        self._batches.extend(waiting[first : first + BATCH] for first in range(0, len(waiting), BATCH))
+        named, batch = 0, list[Audit]()
+        for one in waiting:
+            named += len(one.entities) + len(one.patients)
+            if batch and (len(batch) == BATCH or named > _MOST_NAMED):
+                self._batches.append(batch)
+                named, batch = len(one.entities) + len(one.patients), []
+            batch.append(one)
+        if batch:
+            self._batches.append(batch)
 
     async def _write(self) -> None:
         """Store batch after batch; then sleep, or retry later when the store is unreachable.
@@ -167,6 +205,8 @@ class AuditLog:
             delay = await self._store_batch(self._batches.popleft())
             if not self._batches and (is_behind or self._idle):
                 is_behind = False
+                while self._idle and self._exchanges:
+                    self._make_slice()
                 self._take()
         self._writing = None
         if delay is None and self.waiting:
@@ -212,6 +252,13 @@ class AuditLog:
                 await self._one_by_one(part)
             else:
                 self._count("written", len(part))
+
+    def _leave_out(self, count: int) -> None:
+        """Count; a line a minute says it."""
+        self._count("limited", count)
+        if self._clock.seconds() - self._warned_at >= _WARN_SECONDS:
+            self._warned_at = self._clock.seconds()
+            log.warn(event_line("audit_limited", limit=LIMIT))
 
     def _drop(self, count: int) -> None:
         if self._dropped == 0:

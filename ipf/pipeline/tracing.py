@@ -11,6 +11,7 @@ from time import time
 from typing import Any
 
 from ipf.errors import Problem
+from ipf.fhir.model.definitions import definitions
 from ipf.pipeline.receive.group_commit import GroupCommit, OnDone
 from ipf.ports import (
     Answer,
@@ -26,6 +27,7 @@ from ipf.ports import (
     Request,
 )
 from ipf.rest.write.unit import Submit, Unit, UnitResult
+from ipf.telemetry.metrics import METHODS, OTHER
 from ipf.telemetry.spans import Spans
 
 
@@ -147,9 +149,10 @@ def traced_handler(handle: Handler, spans: Spans) -> Handler:
             status = answer.status
             return answer
         finally:
-            resource = request.path[0] if request.path and request.path[0][:1].isupper() else ""
-            name = f"{request.method} /fhir/{resource}"
-            attributes = {"http.request.method": request.method, "http.response.status_code": status}
+            resource = request.path[0] if request.path and request.path[0] in definitions().resource_types else ""
+            method = request.method if request.method in METHODS else OTHER
+            name = f"{method} /fhir/{resource}"
+            attributes = {"http.request.method": method, "http.response.status_code": status}
             spans.record(
                 name, request.correlation_id, began, time(), kind="SERVER", is_root=True, attributes=attributes,
                 error=f"HTTP status {status}" if status >= 500 else None,

@@ -42,6 +42,11 @@ class Caller:
         """Whether the caller is unknown."""
         return not (self.subject or self.client or self.is_unlimited)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody said who he is: without a token, or while authentication is off."""
+        return not (self.subject or self.client or self.is_system)
+
 
 SYSTEM = Caller(subject="ipf", client="ipf", is_system=True)
 """The caller of conversion, activation, delivery, jobs and the admin API."""

@@ -18,8 +18,9 @@ class Lease:
     """A subscription leased by one process: until `until`, only this process sends its pending events.
 
     `last_event_number`: of the newest event at the time of the lease.  `events`: the first due events.  `callers`:
-    the grants of all of them limit the notifications: the writers of the Subscription, and the websocket client.
+    the grants of all of them limit the notifications: the creator of the Subscription, and the websocket client.
     `resent`: changes with each `resend`, so that what is sent again is no duplicate of what was sent.
+    `is_content_withheld`: the notification has the registered form without content.
     """
 
     tenant: str
@@ -34,6 +35,12 @@ class Lease:
     events: Sequence[Event] = ()
     callers: Sequence[Caller] = ()
     resent: int = 0
+    is_content_withheld: bool = False
+
+    @property
+    def version_id(self) -> str:
+        """The version of the Subscription."""
+        return str(self.resource["meta"]["versionId"])
 
 
 @dataclass(slots=True)
@@ -160,6 +167,9 @@ class SubscriptionLedger(Protocol):
     async def health(self, tenant: str, subscription_id: str) -> SubscriptionHealth | None:
         """Counters of one subscription."""
 
+    async def tenants_of(self, subscription_id: str) -> list[str]:
+        """The tenants that have a subscription with this id.  One, unless clients chose the same id in several."""
+
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """Counters of up to `limit` subscriptions, oldest first.  `tenant` None: of all tenants."""
 
@@ -246,6 +256,7 @@ class Notification:
     attempt to send the same events; "" without events) and `topic_url` (of a topic Subscription).
 
     `position`: of the log of the database, behind all events; "" where no standby answers reads.
+    `is_content_withheld`: see `Lease`; a websocket client that bound by id gets the ping alone.
     """
 
     method: str
@@ -264,6 +275,7 @@ class Notification:
     message_id: str = ""
     topic_url: str = ""
     position: str = ""
+    is_content_withheld: bool = False
 
 
 AuthorizationFilter = Callable[[Lease, Sequence[Event]], Awaitable[Sequence[Event]]]

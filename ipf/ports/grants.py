@@ -11,10 +11,10 @@ from ipf.ports.caller import Caller
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A caller that wrote a Subscription, with its latest grants.
+    """The creator of a Subscription: the caller that created it, or that replaced its criteria or channel.
 
-    `since`: number of the newest event when it first did; later events are within its grants.  `owns`: it set the
-    endpoint.
+    `since`: number of the newest event when it became the creator; later events are within its grants.  `owns`: it sent
+    the secrets of the channel itself.
     """
 
     caller: Caller
@@ -22,8 +22,14 @@ class Writer:
     owns: bool = False
 
 
+def callers_of(writers: Sequence[Writer]) -> tuple[tuple[Caller, ...], Caller | None]:
+    """The callers, and the one of them that sent the secrets of the channel."""
+    owners = [one.caller for one in writers if one.owns]
+    return tuple(one.caller for one in writers), owners[0] if owners else None
+
+
 class CreatorGrants(Protocol):
-    """The callers that wrote each Subscription since its endpoint last changed, each with its latest grants."""
+    """The creator of each Subscription.  There are several of one that several clients wrote before version 0.2.0."""
 
     async def writers(self, tenant: str, subscription_id: str, version_id: int) -> Sequence[Writer] | None:
         """The callers that limit the notifications of this version; empty when it was written without authentication.

@@ -39,26 +39,41 @@ async def run_by_size(size: int, run_in_thread: RunInThread, work: Callable[[], 
     """Run what reads or makes so many bytes: at once, or in a thread from LARGE_BODY on."""
     if size < LARGE_BODY:
         return work()
-    with without_garbage_collection():
+    with without_full_collections():
         found: T = await run_in_thread(work)
     return found
 
 
-_active = 0
+NEVER = 1_000_000_000
+"""A threshold of garbage collection that is not reached."""
+_large = 0
+_threshold = 0
 _changing = Lock()
 
 
 @contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: parsed JSON has no cycles and is short-lived, and a collection blocks all threads."""
-    global _active
+def without_full_collections() -> Iterator[None]:
+    """No collection of all objects while much is in memory that has no cycles and is short-lived, such as parsed JSON.
+
+    It would take tens of milliseconds and block all threads.  Collections of new objects go on: if there were none, the
+    first one afterwards would look at all objects of all requests at once.
+    """
+    global _large, _threshold
     with _changing:
-        _active += 1
-        gc.disable()
+        if not _large:
+            young, old, _threshold = gc.get_threshold()
+            gc.set_threshold(young, old, NEVER)
+        _large += 1
     try:
         yield
     finally:
         with _changing:
-            _active -= 1
-            if not _active:
-                gc.enable()
+            _large -= 1
+            if not _large:
+                young, old, _ = gc.get_threshold()
+                gc.set_threshold(young, old, _threshold)
+
+
+def is_large_work_running() -> bool:
+    """Whether some work runs `without_full_collections`."""
+    return _large > 0

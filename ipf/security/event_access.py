@@ -5,12 +5,14 @@ scope it does not see the content (interface specification "FHIR surface" 3).  A
 (one patient, a search: `access.may_hide`) learns of a change what it could see by reading: nothing when the new version
 is hidden, a create when only the version before was hidden, and a deletion when the version before was visible.
 
-Source: interface specification "FHIR surface" 3; decisions section 5.
+With `SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ` it sees the content too, within labels and Consents.
+
+Source: interface specification "FHIR surface" 3; decisions section 5 and "Grants of a Subscription".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -53,13 +55,17 @@ def has_scope(caller: Caller, resource_type: str) -> bool:
     return permit(caller, resource_type, "r") is not None or permit(caller, resource_type, "s") is not None
 
 
-def decide(caller: Caller, event: Event) -> Decision:
-    """One event against the grants of one caller.  Of a deletion, `event.last_body` decides."""
+def decide(caller: Caller, event: Event, *, subscribers_read: bool = False) -> Decision:
+    """One event against the grants of one caller.  Of a deletion, `event.last_body` decides.
+
+    `subscribers_read`: the scope on Subscription implies reading what matches, of types without a scope of their own.
+    """
     if caller.is_unlimited:
         return Decision.SEND
     kind, body = event.resource_type, event.body
     if not has_scope(caller, kind):
-        return Decision.WITHOUT_CONTENT if _is_signalled(caller, event) else Decision.SKIP
+        signalled = Decision.SEND if subscribers_read else Decision.WITHOUT_CONTENT
+        return signalled if _is_signalled(caller, event) else Decision.SKIP
     if body or not event.last_body:
         version = Version(0, kind, event.id, event.version_id, event.occurred_at, body, not body)
         return Decision.SEND if may_see(caller, version) else Decision.SKIP
@@ -132,8 +138,12 @@ def numbered_from(caller: Caller, writers: Sequence[Writer]) -> int | None:
 
 
 def endpoint_from(writers: Sequence[Writer]) -> int:
-    """The number before the first event of a Subscription for its endpoint, which belongs to one of the writers."""
-    return next((one.since for one in writers if one.owns and may_hide(one.caller)), 0)
+    """The number before the first event of a Subscription for its endpoint, which belongs to its creator.
+
+    Of several writers, from before version 0.2.0, it belongs to the one that set it.
+    """
+    owners = writers if len(writers) == 1 else [one for one in writers if one.owns]
+    return next((one.since for one in owners if may_hide(one.caller)), 0)
 
 
 def _same_grants(one: Caller, other: Caller) -> bool:
@@ -141,6 +151,20 @@ def _same_grants(one: Caller, other: Caller) -> bool:
         getattr(one, name) == getattr(other, name)
         for name in ("issuer", "subject", "client", "tenant", "patient", "user")
     )
+
+
+def is_same_client(creators: Sequence[Caller], caller: Caller) -> bool:
+    """Whether the creator of a Subscription is this client, whatever its token grants."""
+    return bool(creators) and all(
+        getattr(one, name) == getattr(caller, name)
+        for one in creators
+        for name in ("issuer", "subject", "client", "tenant", "patient", "user")
+    )
+
+
+def unreadable(creators: Sequence[Caller], types: Iterable[str]) -> frozenset[str]:
+    """The resource types that one of the creators of a Subscription may neither read nor search."""
+    return frozenset(name for name in types for one in creators if not one.is_unlimited and not has_scope(one, name))
 
 
 def unsearchable(caller: Caller, tested: Mapping[str, bool]) -> Iterator[str]:

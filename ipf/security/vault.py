@@ -5,7 +5,8 @@ is only encoded, so that responses still redact it.  The encryption is determini
 writing a Subscription again changes nothing, and a reader of the database can see which values are equal.  Several keys
 are separated by whitespace: the first encrypts, all decrypt.  So a key can be rotated while the service runs.
 
-Headers without secrets stay as they are: `Accept`, `Accept-Language`, `Prefer`, `Subject`, `User-Agent`.
+Headers without secrets stay as they are: `Accept`, `Accept-Language`, `Content-Type`, `Prefer`, `Subject`,
+`User-Agent`, `X-Correlation-Id`.
 
 Source: RFC 5297 (AES-SIV); RFC 5869 (HKDF)
 """
@@ -22,7 +23,9 @@ from ipf.ports import Json
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-_PLAIN_NAMES = frozenset({"accept", "accept-language", "prefer", "subject", "user-agent"})
+_PLAIN_NAMES = frozenset(
+    {"accept", "accept-language", "content-type", "prefer", "subject", "user-agent", "x-correlation-id"}
+)
 _ENCRYPTED, _ENCODED = f"{STORED_SECRET}1:", f"{STORED_SECRET}0:"
 _SHORTEST = 17  # bytes of a tag and one of text
 

@@ -10,7 +10,7 @@ import re
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-_NUMERIC_HOST = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?")
+_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+", re.IGNORECASE)
 _METADATA = frozenset(
     ip_address(one)
     for one in (
@@ -22,6 +22,7 @@ _METADATA = frozenset(
 _NETWORKS_WITH_IPV4 = tuple(ip_network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
 """IPv6 networks that carry an IPv4 address in their last 32 bits (RFC 6052, RFC 8215, RFC 2765, RFC 4291 2.5.5.1)."""
 _GLOBAL = ip_network("2000::/3")
+_THIS_NETWORK, _RESERVED = ip_network("0.0.0.0/8"), ip_network("240.0.0.0/4")
 _SPECIAL = tuple(ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24"))
 """Special-purpose networks that `ipaddress` of some Python versions reports as global."""
 
@@ -35,7 +36,7 @@ def address_of(text: str) -> Address | None:
     except ValueError:
         return None
     if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if inner is None and int(address) > 1 and any(address in network for network in _NETWORKS_WITH_IPV4):
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         return inner or address
@@ -45,6 +46,22 @@ def address_of(text: str) -> Address | None:
 def is_metadata(address: Address) -> bool:
     """Whether a cloud serves instance credentials at this address."""
     return address in _METADATA
+
+
+def never_an_endpoint(address: Address) -> str | None:
+    """The kind of an address that no notification is sent to; None when the address has a host that may be one.
+
+    Source: RFC 3927, RFC 4291 (link-local, unspecified, multicast), RFC 919 and RFC 1112 section 4 (broadcast).
+    """
+    if address.is_unspecified or address in _THIS_NETWORK:
+        return "unspecified"
+    if address.is_link_local:
+        return "link-local"
+    if address.is_multicast:
+        return "multicast"
+    if address in _RESERVED:
+        return "broadcast and reserved"
+    return "cloud metadata" if is_metadata(address) else None
 
 
 def is_private(address: Address) -> bool:
@@ -60,17 +77,24 @@ def is_local(address: Address) -> bool:
     return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
 
 
+def is_numeric(host: str) -> bool:
+    """Whether a host is an address in a form that only some programs read (`127.1`, `0x7f000001`, `0177.0.0.1`).
+
+    Source: https://url.spec.whatwg.org/#ends-in-a-number-checker
+    """
+    return address_of(host) is None and _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a host name is one of this host or of its network alone."""
+    return host == "localhost" or host.endswith((".localhost", ".local", ".internal", ".home.arpa"))
+
+
 def is_private_host(host: str) -> bool:
-    """Whether a host name or address is private, or an address in a non-standard form (`127.1`, `0x7f000001`)."""
-    host = host.rstrip(".")
+    """Whether a host name or address is private, or an address in a non-standard form."""
+    host = host.rstrip(".").lower()
     address = address_of(host)
-    if address is not None:
-        return is_private(address)
-    return (
-        host == "localhost"
-        or host.endswith((".localhost", ".local", ".internal", ".home.arpa"))
-        or _NUMERIC_HOST.fullmatch(host) is not None
-    )
+    return is_private(address) if address is not None else is_local_name(host) or is_numeric(host)
 
 
 def matches_network(address: Address, pattern: str) -> bool:

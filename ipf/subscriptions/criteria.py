@@ -35,7 +35,7 @@ _PAYLOAD = "Subscription.channel.payload"
 class Criteria:
     """The criteria of one stored subscription.  `topic_url`: without a version; "" when the criteria are a search.
 
-    `error`: `Subscription.error`.
+    `error`: `Subscription.error`.  `version_id`: of the Subscription; "" before it is stored.
     """
 
     tenant: str
@@ -46,16 +46,16 @@ class Criteria:
     ends_at: datetime | None = None
     status: str = ""
     error: str = ""
+    version_id: str = ""
 
 
 def criteria_of(tenant: str, id: str, subscription: Json) -> Criteria:
     """The criteria of a stored Subscription; never raises."""
     criteria, topic = str(subscription.get("criteria", "")), topic_url(subscription)
     status, error = str(subscription.get("status", "")), str(subscription.get("error", ""))
-    if topic is None:
-        return Criteria(tenant, id, criteria, ends_at=end_of(subscription), status=status, error=error)
-    url, filters = topic.partition("|")[0], filters_of(subscription)
-    return Criteria(tenant, id, criteria, url, filters, end_of(subscription), status, error)
+    version_id = str(subscription.get("meta", {}).get("versionId", ""))
+    url, filters = ("", ()) if topic is None else (topic.partition("|")[0], filters_of(subscription))
+    return Criteria(tenant, id, criteria, url, filters, end_of(subscription), status, error, version_id)
 
 
 def end_of(subscription: Json) -> datetime | None:

@@ -7,7 +7,7 @@ once per change, and only when some filter matches the change.
 The index is a cache of rows, exact as of its epoch (`ports.Matcher`).  A writer with another epoch in its transaction
 loads what changed since; all rows are read once, at the start of the process.
 
-Events are within the grants of all writers of a subscription (`writers.py`); the grants are checked for the few
+Events are within the grants of the creator of a subscription (`writers.py`); the grants are checked for the few
 subscriptions whose search matches.
 
 Large loads (all rows, or new filters of a topic with many subscribers) run in slices, and the reactor runs between
@@ -32,10 +32,11 @@ from ipf.fhir.topics.trigger import TriggerFailed, fires
 from ipf.ports import OPEN, Caller, Change, Changes, Json, Matcher
 from ipf.ports.queries.search import Query
 from ipf.ports.queries.topics import Topic
-from ipf.security.event_access import check_criteria, unsearchable
+from ipf.security.event_access import check_criteria, unreadable, unsearchable
 from ipf.subscriptions.criteria import Criteria, criteria_of, queries_for
 from ipf.subscriptions.filters import PLACE
 from ipf.subscriptions.index import CriteriaIndex
+from ipf.subscriptions.missing_scopes import is_missing_scopes, missing_scopes_text
 from ipf.subscriptions.status import ACTIVE
 from ipf.subscriptions.topic_failures import FailingTopic, TopicFailures, failing_topic
 from ipf.subscriptions.topic_index import TopicIndex, TriggerBucket
@@ -67,13 +68,15 @@ class UnservedSubscription:
     id: str
     status: str
     reason: str
+    version_id: str = ""
 
 
 class MatchingIndex:
     """`ports.Matcher` in memory.  `pause` yields to the reactor; `count_failure` is called for each failed topic.
 
     `needs_search`: criteria may test only what their writers may search (`SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH`).
-    `has_grants`: False while authentication is off; then stored grants have no effect.
+    `has_grants`: False while authentication is off; then stored grants have no effect.  `subscribers_read`: the scope
+    on Subscription implies reading what matches (`SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ`).
     """
 
     def __init__(
@@ -83,10 +86,12 @@ class MatchingIndex:
         *,
         needs_search: bool = False,
         has_grants: bool = True,
+        subscribers_read: bool = False,
     ) -> None:
         self._yield_to_reactor = pause
         self._needs_search = needs_search
         self._has_grants = has_grants
+        self._checks_reading = has_grants and not subscribers_read
         self.failures = TopicFailures(count_failure)
         self._lock = DeferredLock()
         self._clear()
@@ -101,6 +106,7 @@ class MatchingIndex:
         self._topics: TopicIndex[IndexedSubscription] = TopicIndex()
         self._of_topic: dict[tuple[str, str], set[int]] = {}
         self._failing: dict[int, FailingTopic] = {}
+        self._without_content: set[int] = set()
         self.unserved: dict[int, UnservedSubscription] = {}
 
     @property
@@ -152,7 +158,8 @@ class MatchingIndex:
         stale = self._stale_subscriptions(changes)
         for number, row in enumerate(changes.subscriptions, 1):
             self._set_criteria(row.rid, None if row.resource is None else criteria_of(row.tenant, row.id, row.resource))
-            self._writers.put(row.rid, row.writers if row.resource is not None and self._has_grants else ())
+            if self._has_grants:
+                self._writers.put(row.rid, row.writers, row.owner)
             stale.add(row.rid)
             if not number % SLICE:
                 yield
@@ -176,11 +183,14 @@ class MatchingIndex:
 
     def _set_criteria(self, rid: int, criteria: Criteria | None) -> None:
         before = self._criteria.pop(rid, None)
+        self._without_content.discard(rid)
         if before is not None and before.topic_url:
             self._of_topic[before.tenant, before.topic_url].discard(rid)
             self._failing.pop(rid, None)
         if criteria is not None:
             self._criteria[rid] = criteria
+            if is_missing_scopes(criteria.error):
+                self._without_content.add(rid)
             if criteria.topic_url:
                 self._of_topic.setdefault((criteria.tenant, criteria.topic_url), set()).add(rid)
                 if criteria.status == ACTIVE and (failing := failing_topic(criteria.error)) is not None:
@@ -201,7 +211,8 @@ class MatchingIndex:
         except Problem as problem:
             text = "event=subscription_unreadable subscription_id={subscription_id} reason={reason}"
             log.warn(text, subscription_id=criteria.id, reason=problem.text)
-            self.unserved[rid] = UnservedSubscription(criteria.tenant, criteria.id, criteria.status, problem.text)
+            named = criteria.tenant, criteria.id, criteria.status
+            self.unserved[rid] = UnservedSubscription(*named, problem.text, criteria.version_id)
             return
         locations = self._locations[rid] = []
         for name, query in queries.items():
@@ -245,6 +256,38 @@ class MatchingIndex:
             return list(unsearchable(caller, tested_types(*self._queries(tenant, subscription))))
         except Problem:  # it is switched off, and its topic is gone
             return ()
+
+    def creators(self, rid: int) -> Sequence[Caller]:
+        """See `ports.Matcher.creators`."""
+        return self._writers.of(rid)
+
+    def owner(self, rid: int) -> Caller | None:
+        """See `ports.Matcher.owner`."""
+        return self._writers.owner(rid)
+
+    def unreadable(
+        self, tenant: str, subscription: Json, creators: Sequence[Caller], also: Sequence[Topic] = ()
+    ) -> frozenset[str]:
+        """See `ports.Matcher.unreadable`."""
+        if not self._checks_reading or not creators:
+            return frozenset()
+        try:
+            queries, _ = self._queries(tenant, subscription, also)
+        except Problem:  # it is switched off, and its topic is gone
+            return frozenset()
+        return unreadable(creators, queries)
+
+    def missing_scopes(
+        self, tenant: str, subscription: Json, creators: Sequence[Caller], also: Sequence[Topic] = ()
+    ) -> str | None:
+        """See `ports.Matcher.missing_scopes`."""
+        types = self.unreadable(tenant, subscription, creators, also)
+        return missing_scopes_text(types) if types else None
+
+    @property
+    def without_content(self) -> int:
+        """Number of subscriptions that fire and whose creator may not read what matches."""
+        return len(self._without_content)
 
     def _queries(
         self, tenant: str, subscription: Json, also: Sequence[Topic] = ()

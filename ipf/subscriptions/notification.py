@@ -25,14 +25,16 @@ from ipf.subscriptions.terms import Payload, payload_of, terms_of
 
 Header = tuple[str, str]
 
-CONTENT_TYPE = ("Content-Type", "application/fhir+json; charset=UTF-8")
-XML_CONTENT_TYPE = ("Content-Type", "application/fhir+xml; charset=UTF-8")
+CONTENT_TYPE = "application/fhir+json; charset=UTF-8"
+XML_CONTENT_TYPE = "application/fhir+xml; charset=UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationTemplate:
     """The parts that all notifications of one version of a Subscription share.
 
+    `headers`: the registered ones.  `body_headers`: those of a request with a body: a Content-Type, unless one is
+    registered.  `content_type`: of the body.
     `url_prefix`, `url_suffix`: the URL of a PUT before and after `Type/id`; None: `endpoint` takes POSTs.
     """
 
@@ -42,6 +44,7 @@ class NotificationTemplate:
     endpoint: str
     headers: Sequence[Header]
     content_type: str | None
+    body_headers: Sequence[Header]
     url_prefix: str | None
     url_suffix: str
 
@@ -55,13 +58,15 @@ def template_of(subscription: Json) -> NotificationTemplate:
     if payload is not None:
         kind = XML_CONTENT_TYPE if payload.is_xml else CONTENT_TYPE
         if terms.is_topic and form is not Form.PLAIN and not payload.is_text:
-            kind = ("Content-Type", payload.text)  # the guide: exactly the requested MIME type
-        headers = [kind, *(header for header in headers if header[0].lower() != "content-type")]
-    content_type = None if kind is None or payload is None else payload.text if payload.is_text else kind[1]
+            kind = payload.text  # the guide: exactly the requested MIME type
+    content_type = None if kind is None or payload is None else payload.text if payload.is_text else kind
+    sent = headers if kind is None else with_content_type(headers, kind)
     url_prefix, url_suffix = None, ""
     if payload is not None and not terms.is_topic and channel.get("type") == "rest-hook":
         url_prefix, url_suffix = _split_at_path(terms.endpoint)
-    return NotificationTemplate(terms, form, payload, terms.endpoint, headers, content_type, url_prefix, url_suffix)
+    return NotificationTemplate(
+        terms, form, payload, terms.endpoint, headers, content_type, sent, url_prefix, url_suffix
+    )
 
 
 def notification(
@@ -79,14 +84,15 @@ def notification(
     template = template or template_of(subscription)
     is_topic, payload = template.terms.is_topic, template.payload
     method, url, body, headers = "POST", template.endpoint, None, template.headers
-    if not is_topic and not events:
-        payload, headers = None, [header for header in headers if header[0].lower() != "content-type"]
+    if not is_topic and not _has_resource(events, context):
+        payload = None
     if payload is not None:
         body = bundle(subscription, events, context) if is_topic else events[0].body
         if payload.is_xml:
             body = to_xml(loads(body))
         if template.url_prefix is not None:
             method, url = "PUT", f"{template.url_prefix}{events[0].resource_type}/{events[0].id}{template.url_suffix}"
+        headers = template.body_headers
     made = Notification(
         method,
         url,
@@ -106,6 +112,17 @@ def notification(
         made.message_id = message_id(made.subscription_id, url, events, resent)
         made.topic_url = topic_url(subscription) or ""
     return made
+
+
+def with_content_type(headers: Sequence[Header], content_type: str) -> list[Header]:
+    """The registered headers, and this Content-Type unless they have one."""
+    has_own = any(name.lower() == "content-type" for name, _ in headers)
+    return [*headers] if has_own else [("Content-Type", content_type), *headers]
+
+
+def _has_resource(events: Sequence[Event], context: NotificationContext) -> bool:
+    """Whether a notification by search has a resource to send: not a handshake, nor one whose content is withheld."""
+    return bool(events) and context.content != "empty"
 
 
 def registered_headers(channel: Json) -> list[Header]:

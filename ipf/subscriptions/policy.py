@@ -1,31 +1,22 @@
 """Channel policy: the channel security modes and the endpoint rules for submitted Subscriptions.
 
-Each violation is an issue.  Nothing here resolves names: host names are checked as text, literal addresses as
-addresses.  The client that opens a connection calls `permits` for each address that a name resolves to.
+Each violation is an issue, which names the setting.  `endpoints.py` has the rules on hosts and addresses.
 
-Source: interface specification "Channel security"; decisions section 2 (`SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW`).
+Source: interface specification "Channel security"; decisions, "Decided after the second measurement" (Endpoints).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from urllib.parse import SplitResult, unquote, urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from ipf.config.brokers import Broker, MissingLibrary, kind_of, missing_library
 from ipf.errors import Category, Issue
 from ipf.ports import Json
-from ipf.subscriptions.addresses import (
-    address_of,
-    is_metadata,
-    is_private,
-    is_private_host,
-    matches_host,
-    matches_network,
-)
-from ipf.subscriptions.addresses import is_local as is_local
 from ipf.subscriptions.broker_rules import broker_violations, reserved_header
+from ipf.subscriptions.endpoints import EndpointRules, port_of, split_endpoint
 
 STRICT, RELAXED, PERMISSIVE = "strict", "relaxed", "permissive"
 
@@ -33,16 +24,14 @@ _ENDPOINT = "Subscription.channel.endpoint"
 _HEADER = "Subscription.channel.header"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # token of RFC 9110 section 5.6.2
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_URL_TEXT = re.compile(r"[\x21-\x7e]+")
 _EMAIL_ADDRESS = re.compile(
     r"(?:mailto:)?[\w.!#$%&'*+/=^`{|}~-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)", re.A
 )
-_RESERVED_HEADERS = frozenset(
+_FRAMING_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection"}
-    | {"proxy-authorization", "te", "trailer", "upgrade", "expect"}
-    | {"content-type", "content-encoding", "x-correlation-id", "x-ipf-signature"}
+    | {"te", "trailer", "upgrade", "expect"}
 )
-"""Headers of the connection, and headers that the server sets: a subscriber may not set them."""
+"""Headers of the connection, which would break the framing of a request.  Others of the server are replaced."""
 
 _HTTP_CHANNELS = ("rest-hook", "message")
 
@@ -51,13 +40,12 @@ _HTTP_CHANNELS = ("rest-hook", "message")
 class ChannelPolicy:
     """The rules of one deployment.
 
-    `mode`: strict, relaxed or permissive; any other value means strict.  `allow`: host patterns (`*.example.org`) and
-    networks (`10.1.0.0/16`); when set, no other endpoint is allowed in any mode.  `brokers`: the only message brokers
-    that are allowed, in every mode and whatever `allow` says.
+    `mode`: strict, relaxed or permissive; any other value means strict.  `endpoints`: the rules on hosts and addresses,
+    the same in every mode.  `brokers`: the only message brokers that are allowed; `endpoints` does not apply to them.
     """
 
     mode: str = STRICT
-    allow: tuple[str, ...] = ()
+    endpoints: EndpointRules = field(default_factory=EndpointRules)
     brokers: tuple[Broker, ...] = ()
     missing_library: MissingLibrary = missing_library
 
@@ -77,31 +65,15 @@ class ChannelPolicy:
         found += self._headers(headers, kind in _HTTP_CHANNELS)
         return found
 
-    def permits(self, host: str, address: str) -> bool:
-        """Whether a connection to this IP address may be opened for an endpoint with this host.
-
-        Called for each resolved address, on each connection.  A host pattern with a wildcard does not permit local
-        addresses, and no host pattern permits cloud metadata addresses: `allow` must contain their network.
-        """
-        target = address_of(address)
-        if target is None:
-            return False
-        if any(matches_network(target, pattern) for pattern in self.allow):
-            return True
-        if not self.allow:
-            return not is_metadata(target) if self._is_lenient else not is_private(target)
-        patterns = [pattern for pattern in self.allow if matches_host(host, pattern)]
-        if is_metadata(target) or not patterns:
-            return False
-        return not is_local(target) or any("*" not in pattern and "?" not in pattern for pattern in patterns)
-
-    def endpoint_issues(self, url: str) -> list[Issue]:
-        """One issue for each rule that a URL violates from which this server reads."""
-        return list(self._endpoint("rest-hook", url))
-
     @property
     def _is_lenient(self) -> bool:
         return self.mode in (RELAXED, PERMISSIVE)
+
+    @property
+    def _mode(self) -> str:
+        """What the security mode is, for refusals that come from it."""
+        mode = self.mode if self._is_lenient else STRICT
+        return f"(SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is {mode})"
 
     def _broker(self, endpoint: str) -> Iterator[Issue]:
         is_open = self.mode == PERMISSIVE
@@ -113,39 +85,30 @@ class ChannelPolicy:
         found = _EMAIL_ADDRESS.fullmatch(unquote(endpoint)) if isinstance(endpoint, str) else None
         if found is None:
             yield _issue("an email channel needs one address as its endpoint: mailto:name@example.org", _ENDPOINT)
-        elif self.allow and not any(matches_host(found[1], pattern) for pattern in self.allow):
-            yield _issue("this server does not allow the domain of the address", _ENDPOINT)
+        elif refused := self.endpoints.domain_refusal(found[1]):
+            yield _issue(f"the domain of the address is refused: {refused}", _ENDPOINT)
 
     def _endpoint(self, kind: str, endpoint: object) -> Iterator[Issue]:
         if not isinstance(endpoint, str) or not endpoint:
             yield _issue(f"a {kind} channel needs an endpoint", _ENDPOINT)
             return
-        url = _split(endpoint)
-        if url is None or url.scheme not in ("http", "https") or not url.hostname:
+        url = split_endpoint(endpoint)
+        if url is None:
             yield _issue("the endpoint must be an absolute http or https URL", _ENDPOINT)
             return
         if url.scheme != "https" and self.mode != PERMISSIVE:
-            yield _issue("the endpoint must be HTTPS", _ENDPOINT)
+            yield _issue(f"the endpoint must be HTTPS {self._mode}", _ENDPOINT)
         if "@" in url.netloc or url.fragment:
             yield _issue("the endpoint must not carry credentials or a fragment", _ENDPOINT)
-        yield from self._host(url.hostname)
-
-    def _host(self, host: str) -> Iterator[Issue]:
-        if self.allow:
-            if not any(matches_host(host, pattern) for pattern in self.allow):
-                yield _issue("this server does not allow the host of the endpoint", _ENDPOINT)
-            return
-        address = address_of(host.rstrip("."))
-        if not self._is_lenient and is_private_host(host):
-            yield _issue("the host of the endpoint is private, local or not a plain name", _ENDPOINT)
-        elif address is not None and is_metadata(address):
-            yield _issue("the endpoint is the address of a cloud metadata service", _ENDPOINT)
+        refused = self.endpoints.refusal(url.hostname or "", port_of(url))
+        if refused is not None:
+            yield _issue(f"the host of the endpoint is refused: {refused}", _ENDPOINT)
 
     def _headers(self, headers: object, is_http: bool) -> Iterator[Issue]:
         names: set[str] = set()
         yield from _header_violations(headers, names)
         if is_http and isinstance(headers, list) and not self._is_lenient and "authorization" not in names:
-            yield _issue("channel.header must hold an Authorization entry", _HEADER)
+            yield _issue(f"channel.header must hold an Authorization entry {self._mode}", _HEADER)
 
 
 def _header_violations(headers: object, names: set[str]) -> Iterator[Issue]:
@@ -180,18 +143,8 @@ def _header_name(header: object) -> tuple[str, str | None]:
     if not value.strip():
         return "", "a header needs a value"
     lower = name.lower()
-    return lower, f"the header {name} is set by the server" if lower in _RESERVED_HEADERS else None
-
-
-def _split(endpoint: str) -> SplitResult | None:
-    if not _URL_TEXT.fullmatch(endpoint) or "\\" in endpoint:
-        return None
-    try:
-        url = urlsplit(endpoint)
-        _ = url.port  # raises when it is not a number
-    except ValueError:
-        return None
-    return url
+    text = f"the header {name} belongs to the HTTP connection and cannot be set"
+    return lower, text if lower in _FRAMING_HEADERS else None
 
 
 def _issue(text: str, place: str) -> Issue:

@@ -1,4 +1,4 @@
-"""The grants of the writers of Subscriptions, at the moment a change is matched.
+"""The grants of the creators of Subscriptions, at the moment a change is matched.
 
 Arrives: a change with both versions, and the Subscriptions whose search it matches.  Leaves: the Subscriptions that
 may learn of it, and as what.  There is no event of a resource that is hidden from one of the writers, so the numbers of
@@ -20,17 +20,25 @@ class WriterIndex:
 
     def __init__(self) -> None:
         self._writers: dict[int, tuple[Caller, ...]] = {}
+        self._owners: dict[int, Caller] = {}
         self._same: dict[Caller, Caller] = {}
 
-    def put(self, rid: int, writers: Sequence[Caller]) -> None:
-        """Replace the writers of a Subscription."""
+    def put(self, rid: int, writers: Sequence[Caller], owner: Caller | None = None) -> None:
+        """Replace the writers of a Subscription.  `owner`: the one that sent the secrets of its channel."""
         self._writers.pop(rid, None)
+        self._owners.pop(rid, None)
+        if owner is not None:
+            self._owners[rid] = self._same.setdefault(owner, owner)
         if writers:
             self._writers[rid] = tuple(self._same.setdefault(one, one) for one in writers)
 
     def of(self, rid: int) -> Sequence[Caller]:
         """All writers of a Subscription; empty when it was written without authentication."""
         return self._writers.get(rid, ())
+
+    def owner(self, rid: int) -> Caller | None:
+        """The caller that sent the secrets of the channel of a Subscription."""
+        return self._owners.get(rid)
 
 
 class ChangeViews:

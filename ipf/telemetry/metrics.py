@@ -77,7 +77,7 @@ _received_to_delivered = Histogram(
 )
 _audits = Counter(
     "fhir_audit_records",
-    "Audit records written, deferred (not written with what they record), or dropped (no store for too long).",
+    "Audit records: written, deferred (not with what they record), dropped (no store), limited (of strangers).",
     ("outcome",),
     registry=_REGISTRY,
 )
@@ -229,7 +229,8 @@ _info = Gauge(
 
 ProcessCollector(registry=_REGISTRY)
 
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+"""Methods that metrics and spans name; all others are OTHER."""
 _OUTCOMES = (SUCCESS, FAILURE)
 _source_systems: set[str] = set()
 
@@ -246,7 +247,7 @@ _invalid_outcomes = {one: _invalid_messages.labels(one) for one in ("stored", "r
 _delivery_outcomes = {outcome: _deliveries.labels(outcome) for outcome in _OUTCOMES}
 _delivery_second_outcomes = {outcome: _delivery_seconds.labels(outcome) for outcome in _OUTCOMES}
 _unread_kinds = {kind: _unread_fields.labels(kind) for kind in (UNREAD, DECLARED, DROPPED, INVALID)}
-_audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped", "deferred")}
+_audit_outcomes = {outcome: _audits.labels(outcome) for outcome in ("written", "dropped", "deferred", "limited")}
 
 
 def message_entered(status: str, source_system: str, *, source_protocol: str = MLLP, count: int = 1) -> None:
@@ -361,7 +362,7 @@ def http_refused() -> None:
 
 def http_answered(route: str, method: str, status: int, seconds: float) -> None:
     """A request was answered.  `route`: one of a bounded set (`wire/http/routes.py`)."""
-    _http_requests.labels(route, method if method in _METHODS else OTHER, f"{status // 100}xx").inc()
+    _http_requests.labels(route, method if method in METHODS else OTHER, f"{status // 100}xx").inc()
     _http_seconds.labels(route).observe(seconds)
 
 
@@ -388,7 +389,7 @@ def build(version: str) -> None:
 
 
 def audit_records(outcome: str, count: int) -> None:
-    """Audit records were `written`, `dropped` or `deferred`."""
+    """Audit records were `written`, `deferred`, `dropped` or `limited`."""
     _audit_outcomes[outcome].inc(count)
 
 

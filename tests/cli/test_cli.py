@@ -27,7 +27,7 @@ ROW = {
     "raw_message": "MSH|^~\\&|LAB\rPID|1",
 }  # fmt: skip
 HEALTH = {"id": "Subscription/s1", "status": "error", "last_error": "since noon"}
-GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "matchbox: no map", "newest_id": 7}
+GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "mapping ADT_A01 of LAB failed: no map", "newest_id": 7}
 MANY = [{"path": f"Patient.name[{number}]", "stored": "Old", "replayed": f"New {number}"} for number in range(23)]
 CHANGED = {"outcome": "updated", "resource_type": "Patient", "id": "p1", "differences": MANY}
 PREVIEW = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
@@ -175,8 +175,9 @@ class CtlTests(TestCase):
                 [
                     "DOWN",
                     "inbox",
-                    "12 x matchbox: no map (3f1c)",
+                    "12 x mapping ADT_A01 of LAB failed: no map (3f1c)",
                     "1 messages wait",
+                    "1 messages cannot succeed as they are",
                     "Subscription/s1",
                     "since noon",
                     "1 identity conflicts wait",

@@ -24,6 +24,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
             "IPF_FHIR_REFERENTIAL_INTEGRITY",
             "SUBSCRIPTION_SERVICE_AUTH_ENABLED",
             "SUBSCRIPTION_SERVICE_CRITERIA_NEED_SEARCH",
+            "SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ",
             "SUBSCRIPTION_SERVICE_MULTITENANCY_ROW_SECURITY",
             "SUBSCRIPTION_SERVICE_AUDIT_ENABLED",
             "SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS",
@@ -177,7 +178,7 @@ RULES: list[tuple[str, str, tuple[str, ...]]] = [
     (
         "ftp://x y",
         "expected host patterns or networks such as 10.1.0.0/16, not ftp://x",
-        ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "IPF_IMPORT_ALLOW"),
+        ("SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "SUBSCRIPTION_SERVICE_ENDPOINT_DENY", "IPF_IMPORT_ALLOW"),
     ),
     ("maybe", "expected a whole number from 1 to 32", ("SUBSCRIPTION_SERVICE_DELIVERY_IN_FLIGHT",)),
     (

@@ -39,6 +39,7 @@ ACCEPTED = [
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "open", "channel_security", "strict"),
     ("SUBSCRIPTION_SERVICE_CHANNEL_SECURITY", "PERMISSIVE", "channel_security", "permissive"),
     ("SUBSCRIPTION_SERVICE_AUTH_ENABLED", "false", "auth_enabled", False),
+    ("SUBSCRIPTION_SERVICE_AUTH_ISSUER", "https://idp.example", "auth_enabled", True),
     ("IPF_MLLP_ALLOW", "10.1.2.3/16, tcp:2575=::1", "mllp_allow", (("", "10.1.0.0/16"), ("tcp:2575", "::1/128"))),
     (
         "IPF_EXPECTED_INTERVALS",
@@ -46,8 +47,7 @@ ACCEPTED = [
         "expected_intervals",
         (("LAB", 900), ("EPIC ADT", 7200), ("*", 86_400)),
     ),
-    ("IPF_MLLP_TENANTS", "tcp:2575=hospital-a", "mllp_tenants", (("tcp:2575", "hospital-a"),)),
-    ("IPF_MLLP_CLIENT_NAMES", "a.example b.example=b", "mllp_client_names", (("a.example", ""), ("b.example", "b"))),
+    ("IPF_MLLP_TENANTS", "tcp:2575=default", "mllp_tenants", (("tcp:2575", "default"),)),
 ]
 
 REFUSED = [
@@ -162,7 +162,10 @@ class SettingsTests(TestCase):
 
     def test_tenants_of_messages_are_served(self) -> None:
         """What is sent for a tenant that is not on the list could be read by nobody."""
-        served = {"IPF_TENANTS": "north south", "IPF_MLLP_LISTEN": "lab=tcp:1 ward=tcp:2"}
+        served = {
+            "IPF_TENANTS": "north south", "IPF_MLLP_LISTEN": "lab=mtls:1 ward=tcp:2",
+            "SUBSCRIPTION_SERVICE_AUTH_ISSUER": "https://idp.example", "SUBSCRIPTION_SERVICE_MULTITENANCY": "enabled",
+        }  # fmt: skip
         for name, value, unknown in (
             ("IPF_MLLP_TENANTS", "lab=north ward=east", "east"),
             ("IPF_MLLP_TENANTS", "lab=North", "North"),

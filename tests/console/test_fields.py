@@ -97,6 +97,18 @@ class EffectsTests(TestCase):
         "next_attempt_at": "2026-01-01T00:01:00Z",
     }  # fmt: skip
 
+    def test_what_is_to_come(self) -> None:
+        """A message that cannot succeed is not shown as one that waits for its turn."""
+        waits = {**self.message, "status": "FAILED", "next_attempt_at": "2026-01-01T00:00:09Z"}
+        for is_permanent, kind, tone in ((False, "next", "warn"), (True, "next_in_vain", "bad")):
+            last = timeline({**waits, "permanent": is_permanent}, effects())[-1]
+            self.assertEqual((last.kind, last.tone), (kind, tone))
+
+    def test_a_message_that_was_passed_through_says_so(self) -> None:
+        passed = {**self.message, "delivered_at": "2026-01-01T00:00:09Z", "passed_through": "IPF_PASSTHROUGH_TYPES"}
+        (moment,) = [one for one in timeline(passed, effects()) if one.at == passed["delivered_at"]]
+        self.assertEqual((moment.kind, moment.detail), ("passed_through", "IPF_PASSTHROUGH_TYPES"))
+
     def test_the_timeline_is_in_order(self) -> None:
         found = timeline(self.message, effects())
         self.assertEqual([(one.kind, one.count, one.tone) for one in found], [

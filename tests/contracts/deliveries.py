@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ipf.ports import (
@@ -49,13 +50,25 @@ class DeliveryQueueContract(Writing):
         """Numbers and ids of the events not delivered."""
         return [(event.number, event.id) for event in await self.queue.events(lease, 10)]
 
+    async def test_tenants_of_an_id(self) -> None:
+        """In whatever partition it is; several where clients chose the same id; none of a deleted one."""
+        for tenant, id, status in (("default", "s1", "active"), ("north", "s1", "off"), ("north", "s2", "error"),
+                                   ("south", "s1", "deleted")):  # fmt: skip
+            resource = {"resourceType": "Subscription", "id": id, "status": status, "criteria": "Patient?"}
+            rid = await self.store.new_rid()
+            state = SubscriptionState(tenant, rid, id, status)
+            await self.write(replace(change(rid, resource), tenant=tenant), subscriptions_change=True,
+                             subscriptions=[state])  # fmt: skip
+        for id, tenants in (("s1", ["default", "north"]), ("s2", ["north"]), ("s3", [])):
+            self.assertEqual(sorted(await self.queue.tenants_of(id)), tenants)
+
     async def test_a_narrow_client_that_takes_over_an_endpoint_gets_later_events(self) -> None:
         """Another client's pending events do not reach it; without `skips` they do."""
         rid = await self.subscribe("s1")
         resource = {"resourceType": "Subscription", "id": "s1", "status": "active", "criteria": "Patient?"}
         for number, (skips, left) in enumerate(((False, [(1, "a")]), (True, [(3, "c")])), 2):
             await self.fire(rid, "ab"[number - 2])
-            creator = SubscriptionCreator("default", rid, Caller("ada", f"app{number}"), begins=True, skips=skips)
+            creator = SubscriptionCreator("default", rid, Caller("ada", f"app{number}"), skips=skips)
             await self.write(change(rid, resource, number, resource), subscriptions_change=True, creators=[creator])
             if skips:
                 self.assertEqual(await self.lease(), [])

@@ -84,7 +84,8 @@ class Writing(TestCase):
 
     async def subscribe(self, id: str, status: str = "active", **state_members: Any) -> int:
         """A Subscription with its state; its rid."""
-        resource = {"resourceType": "Subscription", "id": id, "status": status, "criteria": "Patient?"}
+        named: Json = {"resourceType": "Subscription", "id": id, "meta": {"versionId": "1"}}
+        resource = {**named, "status": status, "criteria": "Patient?"}
         rid = await self.store.new_rid()
         state = SubscriptionState("default", rid, id, status, **state_members)
         await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])

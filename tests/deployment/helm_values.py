@@ -22,6 +22,7 @@ import yaml
 
 from ipf.config import roles
 from ipf.config.console import ConsoleSettings, console_variables
+from ipf.config.parsers import boolean
 from ipf.config.settings import Settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,8 @@ SHARED = frozenset(("IPF_LOG_FORMAT",))
 COMPUTED = {"IPF_BASE_URL": "unset: the Service of HTTP clients", "IPF_WORKER_PROCESSES": "unset: as ipf chooses"}
 """Variables whose default is not a constant of the table, and what holds instead."""
 
+_DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
+"""`helm --set factor=2.5` gives a text: it reads whole numbers only."""
 _TEXT, _OBJECT = {"type": "string"}, {"type": "object"}
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 _LISTENERS = {
@@ -117,8 +120,6 @@ def default_of(value: Any) -> Any:
         return "all"
     if isinstance(value, (tuple, frozenset)):
         return ",".join(sorted(value) if isinstance(value, frozenset) else value) or None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
     return value
 
 
@@ -190,9 +191,13 @@ def schema_of(value: Any, path: str, types: dict[str, type]) -> dict[str, Any]:
     if isinstance(value, list):
         return {"type": "array"}
     kind = types.get(path.rpartition(".")[2]) or types.get(path) or type(value)
-    name = {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]
-    can_be_unset = path.startswith(("settings.", "consoleSettings."))
-    return {"type": [name, "null"] if can_be_unset else name} | ({"minimum": 0} if kind in (int, float) else {})
+    names = {bool: ["boolean"], int: ["integer"], float: ["number", "string"], str: ["string"]}[kind]
+    if path.startswith(("settings.", "consoleSettings.")):
+        names = [*names, "null"]
+    rules: dict[str, Any] = {"type": names if len(names) > 1 else names[0]}
+    if kind in (int, float):
+        rules["minimum"] = 0
+    return rules | ({"pattern": _DECIMAL} if kind is float else {})
 
 
 def _role_groups(engine: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +218,7 @@ def schema() -> dict[str, Any]:
     rows = [*fields(Settings), *fields(ConsoleSettings)]
     known = {one.metadata["variable"].name: one.default for one in rows}
     types = {name: type(value) if isinstance(value, (bool, int, float)) else str for name, value in known.items()}
+    types |= {one.metadata["variable"].name: bool for one in rows if one.metadata["variable"].parse is boolean}
     types |= {key: types[name] for name, key in CONTRACT.items()}
     found = schema_of(yaml.safe_load(first_part() + second_part()), "", types)
     found["properties"]["roleGroups"] = _role_groups(found["properties"]["engine"])

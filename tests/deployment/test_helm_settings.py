@@ -9,12 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ipf.config.console import ConsoleSettings
+from ipf.config.console import ConsoleSettings, console_variables
 from ipf.config.environment import read, read_rows
+from ipf.config.parsers import boolean
 from ipf.config.settings import Settings, variables
 from tests.deployment.helm import DATABASES, NAME, HelmError, HelmTestCase, Rendered, helm, with_databases
 from tests.deployment.helm_samples import CONSOLE, EVERYTHING, LISTENERS, merged, nested, strings
-from tests.deployment.helm_values import CHART, COMPUTED, OF_THE_CHART, defaults, homes
+from tests.deployment.helm_values import CHART, COMPUTED, CONTRACT, OF_THE_CHART, defaults, homes
 
 GROUP = "deployment"
 FAMILY = "helm"
@@ -63,7 +64,7 @@ class HelmSettingsTests(HelmTestCase):
             values, expected = {}, {}
             for name, default in (defaults(Settings) | defaults(ConsoleSettings)).items():
                 value: Any = given
-                if isinstance(default, bool):
+                if (variables() | console_variables())[name].parse is boolean:
                     value = not default
                 elif isinstance(default, (int, float)):
                     value = 67_108_865
@@ -80,6 +81,50 @@ class HelmSettingsTests(HelmTestCase):
             self.assertEqual({name: found.get(name) for name in expected}, expected)
             made = {name for name in OF_THE_CHART if name in variables()} - {"IPF_METRICS_LISTEN", "IPF_FHIR_LISTEN"}
             self.assertLessEqual(made, found.keys())
+
+    def test_the_keys_of_the_contract_are_set_on_the_command_line(self) -> None:
+        """Each key with `--set`, as the contract writes its value.
+
+        Source: interface specification "Limits" (`interfaceEngine.worker.retry.*`, `backoffFactor` 2.0),
+        "Authentication" (`interfaceEngine.admin.authToken`), "FHIR AuditEvent resources" (`featureToggles.audit.*`).
+        """
+        retry, audit = "interfaceEngine.worker.retry", "featureToggles.audit"
+        by_contract = {
+            f"{retry}.maxAttempts": ("IPF_MAX_ATTEMPTS", "5", "7"),
+            f"{retry}.backoffBaseMs": ("IPF_BACKOFF_BASE_MS", "1000", "250"),
+            f"{retry}.backoffFactor": ("IPF_BACKOFF_FACTOR", "2.0", "1.5"),
+            f"{retry}.backoffMaxMs": ("IPF_BACKOFF_MAX_MS", "300000", "60000000"),
+            f"{retry}.dlqLogLevel": ("IPF_DLQ_LOG_LEVEL", "WARN", "ERROR"),
+            f"{audit}.enabled": ("SUBSCRIPTION_SERVICE_AUDIT_ENABLED", "true", "false"),
+            f"{audit}.captureReads": ("SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_READS", "false", "true"),
+            f"{audit}.captureSearch": ("SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_SEARCH", "false", "true"),
+            f"{audit}.retentionDays": ("SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS", "365", "30"),
+        }
+        self.assertEqual({name: key for key, (name, *_) in by_contract.items()}, CONTRACT)
+        for number in (1, 2):
+            values = {key: row[number] for key, row in by_contract.items()}
+            values["interfaceEngine.admin.authToken"] = "s3cret"
+            arguments = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+            rendered = Rendered({}, *arguments)
+            found, _ = read(self.environment(rendered))
+            expected, _ = read({name: row[number - 1] for name, *row in by_contract.values()})
+            for name, *_ in by_contract.values():
+                field = next(one.name for one in fields(Settings) if one.metadata["variable"].name == name)
+                self.assertEqual(getattr(found, field), getattr(expected, field), name)
+            self.assertEqual(rendered.secrets()["IPF_ADMIN_AUTH_TOKEN"], "s3cret")
+
+    def test_every_number_can_be_set_on_the_command_line(self) -> None:
+        """helm reads `--set x=2.5` as a text, and whole numbers as numbers."""
+        numbers = {name: value for name, value in defaults(Settings).items() if type(value) in (int, float)}
+        self.assertGreater(len(numbers), 30)
+        for as_float in (False, True):
+            given = {name: value + (0.5 if as_float else 1) for name, value in numbers.items()
+                     if type(value) is float or not as_float}  # fmt: skip
+            arguments = [part for name, value in given.items() for part in ("--set", f"{homes()[name]}={value}")]
+            found = self.environment(Rendered({}, *arguments))
+            self.assertEqual(
+                {name: float(found[name]) for name in given}, {name: float(one) for name, one in given.items()}
+            )
 
     def test_listeners(self) -> None:
         settings, warnings = read(self.environment(Rendered(LISTENERS)))

@@ -294,6 +294,12 @@ class MemoryDeliveryQueue:
         found = self._find(tenant, subscription_id)
         return None if found is None else self._health(*found)
 
+    async def tenants_of(self, subscription_id: str) -> list[str]:
+        """See `ports.DeliveryQueue.tenants_of`."""
+        self._store.check()
+        states = [stream.state for _, stream, _ in self._all()]
+        return sorted(one.tenant for one in states if one.id == subscription_id and one.status != "deleted")
+
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """See `ports.DeliveryQueue.healths`."""
         self._store.check()

@@ -355,7 +355,7 @@ def _full(row: Row) -> MessageRow:
     message = row.message
     return replace(
         _shown(row), next_attempt_at=row.next_attempt_at, raw=message.raw, charset=message.charset,
-        raw_content_type=message.raw_content_type, listener=message.listener,
+        raw_content_type=message.raw_content_type, listener=message.listener, transform_ms=row.transform_ms,
     )  # fmt: skip
 
 

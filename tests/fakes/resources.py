@@ -41,7 +41,7 @@ from ipf.ports import (
     Writes,
 )
 from ipf.ports.audit.records import Audit
-from ipf.ports.grants import Writer
+from ipf.ports.grants import Writer, callers_of
 from ipf.ports.identity import IdentityAnswer
 from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.queries.index import EMPTY, Entries
@@ -343,10 +343,10 @@ class MemoryTransaction:
                 rid,
                 stream.state.id,
                 self._firing(stream.state),
-                tuple(writer.caller for writer in store.creators.get(rid, {}).values()),
+                *callers_of(list(store.creators.get(rid, {}).values())),
             )
             for rid, stream in sorted(store.streams.items())
-            if stream.epoch > since
+            if stream.epoch > since and (since >= 0 or stream.state.status != "deleted")
         ]
         topics = [
             ServedTopic(state.tenant, rid, self._topic(state))
@@ -354,7 +354,6 @@ class MemoryTransaction:
             if epoch > since
         ]
         if since < 0:
-            subscriptions = [one for one in subscriptions if one.resource is not None]
             topics = [one for one in topics if one.resource is not None]
         live = sorted(store.live(DEFAULT_TENANT, "SearchParameter"), key=lambda one: one[0].rid)
         parameters = [loads(version.body) for version, _ in live]
@@ -423,8 +422,10 @@ class MemoryTransaction:
             earlier = known.get(who, Writer(one.caller, len(stream.events) if stream is not None else 0))
             if one.skips and stream is not None:
                 stream.skipped = len(stream.events)
-            store.creators[one.rid] = {} if one.begins else known
-            store.creators[one.rid][who] = Writer(one.caller, earlier.since, earlier.owns or one.begins)
+            store.creators[one.rid] = {}
+            if one.caller.is_unlimited:
+                continue
+            store.creators[one.rid][who] = Writer(one.caller, earlier.since, earlier.owns or one.owns)
         store.reindex += writes.reindex
         for event in sorted(writes.events, key=lambda event: event.change):
             self._number(writes, event.subscription_rid, event.change)

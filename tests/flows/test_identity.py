@@ -42,7 +42,7 @@ class IdentityTests(TestCase):
             await self.until(self.is_delivered, "M1")
             row = await self.message("U1")
             self.assertEqual(
-                (row["permanent"], "matchbox: permanent: no StructureMap" in row["last_error"]), (True, True)
+                (row["permanent"], "failed: no StructureMap" in row["last_error"]), (True, True), row["last_error"]
             )
             _, page = await self.ask("GET", "/admin/messages?permanent=true")
             self.assertEqual([item["source_id"] for item in page["items"]], ["U1"])
@@ -95,7 +95,7 @@ class IdentityTests(TestCase):
         self.assertEqual([item["reference"] for item in conflict["candidate_resources"]], [one, other])
         self.assertEqual(conflict["keys"][0]["value"], "P1")
         row = (await self.ask("GET", f"/admin/messages/{conflict['message_id']}"))[1]
-        self.assertTrue(row["last_error"].startswith("hapi: permanent: "), row["last_error"])
+        self.assertTrue(row["last_error"].startswith("storing ADT_A"), row["last_error"])
         self.assertNotIn("P1", row["last_error"])
         done = await self.answer(conflict, "P1", {"answer": "take", "target": other, "reason": "asked"})
         self.assertEqual((done["retried"], done["converted_again"]), (1, 0))

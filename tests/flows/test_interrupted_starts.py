@@ -52,9 +52,10 @@ class InterruptedStartTests(TestCase):
         self.folder.chmod(0o755)
 
     def test_a_broken_map_is_found_before_anything_is_accepted(self) -> None:
-        """By converter processes, by the process that converts, or by a child process."""
+        """By converter processes, by the process that converts, or by a child process, also after good starts."""
         maps = self.folder / "maps"
         shutil.copytree(ROOT / "maps", maps)
+        run(self.started_once(maps), self.timeout)
         path = maps / "messages/ADT_A01.fml"
         path.write_text(path.read_text().replace("encounter.subject", "encounter.object"))
         for environment in (
@@ -63,6 +64,13 @@ class InterruptedStartTests(TestCase):
             {"IPF_ROLES": "admin"},
         ):
             run(self.with_a_broken_map(maps, environment), self.timeout)
+
+    async def started_once(self, maps: Path) -> None:
+        """With maps without a mistake."""
+        service = ServiceProcess(self.folder / "service", IPF_MAPS_DIR=str(maps), IPF_WORKER_PROCESSES="1")
+        service.start()
+        await until(service.ready, "it is ready")
+        self.assertEqual(service.stop(), 0)
 
     async def with_a_broken_map(self, maps: Path, environment: dict[str, str]) -> None:
         service = ServiceProcess(self.folder / "service", IPF_MAPS_DIR=str(maps), **environment)

@@ -376,6 +376,8 @@ class RemoteMappingTests(TestCase):
                 rows = await near.until(
                     "/admin/messages?source_id=M2", lambda page: page["items"][0]["status"] == "FAILED"
                 )
-                self.assertIn("matchbox: no response from the mapping service", rows["items"][0]["last_error"])
+                error = rows["items"][0]["last_error"]
+                self.assertIn("failed: no response from the mapping service", error)
+                self.assertTrue(error.endswith("It is tried again."), error)
                 far.service.start()
                 await near.until("/fhir/Patient?identifier=P2&gender=female", lambda page: page["total"] == 1, 60)

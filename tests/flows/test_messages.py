@@ -105,9 +105,13 @@ class MessageFlowTests(EngineTestCase):
         self.assertIn(len(b"this is no HL7\r"), {one["size"] for one in self.ask("GET", "/admin/rejects")["items"]})
         passed_row = self.row("ODD", "A4", "DELIVERED")
         self.assertIsNone(passed_row["last_error"])
+        whole = self.ask("GET", f"/admin/messages/{passed_row['id']}")
+        (traced,) = self.ask("GET", f"/admin/observe/trace/{passed_row['correlation_id']}")["messages"]
+        self.assertEqual({one["passed_through"] for one in (whole, traced)}, {"IPF_PASSTHROUGH_TYPES"})
         dead = self.row("ODD", "Z1", "DEAD_LETTER")
         self.assertEqual(dead["attempt_count"], 2)
-        self.assertTrue(dead["last_error"].startswith("matchbox: "), dead["last_error"])
+        self.assertRegex(dead["last_error"], "^mapping ZZZ_Z01 of ODD failed: no StructureMap")
+        self.assertIn("No attempt can succeed as it is: ", dead["last_error"])
         self.assertEqual(len(self.listed("source_system=ODD")), 2)
         self.said(passed_row, dead)
         path = f"/admin/messages/{dead['id']}"
@@ -120,12 +124,13 @@ class MessageFlowTests(EngineTestCase):
     def said(self, passed: dict[str, Any], dead: dict[str, Any]) -> None:
         """The lines of the log that the interface specification lists, with their fields; what each record has."""
         of = f"message_id={dead['id']} source_system=ODD source_id=Z1 message_type=ZZZ_Z01 attempt_count="
-        tried = self.line(f"event=retry_scheduled {of}1 backoff_ms=50 last_error=.*matchbox: ")
-        given_up = self.line(f"event=dlq {of}2 last_error=.*matchbox: ")
+        why = 'stage=matchbox last_error="mapping ZZZ_Z01 of ODD failed: '
+        tried = self.line(f"event=retry_scheduled {of}1 backoff_ms=50 {why}")
+        given_up = self.line(f"event=dlq {of}2 {why}")
         self.assertEqual((tried["level"], given_up["level"]), ("INFO", "WARN"))
         self.assertEqual({one["correlation_id"] for one in (tried, given_up)}, {dead["correlation_id"]})
         through = self.line(f"event=passthrough .*message_id={passed['id']}")
-        for token in ("message_type=ADT_A04", "source_id=A4", "source_system=ODD"):
+        for token in ("message_type=ADT_A04", "source_id=A4", "source_system=ODD", "setting=IPF_PASSTHROUGH_TYPES"):
             self.assertIn(token, through["message"])
         self.line('event=rejected .*size=15 reason="MSH: .+"$')
         for one in self.records():

@@ -29,9 +29,6 @@ SETTINGS = {
     "IPF_SMTP_URL": f"smtp://mailer:{SECRET}mail@127.0.0.1:1?from=ipf@example.org",
     "IPF_BROKERS": f"nats://ipf:{SECRET}nats@127.0.0.1:1 kafka://ipf:{SECRET}kafka@127.0.0.1:2/fhir.* "
     f"amqp://ipf:{SECRET}amqp@127.0.0.1:3",
-    "IPF_FHIR_TOKEN_URL": "http://127.0.0.1:1/token",
-    "IPF_FHIR_CLIENT_ID": "ipf",
-    "IPF_FHIR_CLIENT_SECRET": f"{SECRET}-client",
     "IPF_MAX_ATTEMPTS": "2",
     "IPF_BACKOFF_BASE_MS": "10",
     "IPF_PASSTHROUGH_TYPES": "ADT_A04",

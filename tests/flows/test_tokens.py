@@ -147,6 +147,7 @@ class TokenFlowTests(TestCase):
             await until(reached)
             status, found = await asyncio.to_thread(second.get, "/fhir/Patient")
             self.assertEqual((status, found["total"]), (200, 0))
+            self.assertNotIn(b"s3cret", second.log_path.read_bytes())
         finally:
             second.stop()
 

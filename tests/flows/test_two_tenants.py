@@ -79,6 +79,7 @@ class TwoTenantsTests(TestCase):
                 await self._subscribe(tenant, hook)
             await self._messages()
             await self._notifications(hooks)
+            await self._bare_ids()
             await self._apart(provider)
             await self._audited()
             self._nothing_in_the_log()
@@ -109,6 +110,23 @@ class TwoTenantsTests(TestCase):
 
         found = await until(active)
         self.assertEqual(found["channel"]["header"], ["Authorization: ***"])
+
+    async def _bare_ids(self) -> None:
+        """The operator API finds a Subscription in whatever partition it is; `?tenant=` narrows."""
+        admin = {"Authorization": f"Bearer {ADMIN}"}
+        for tenant, id in self.subscriptions.items():
+            other = "b" if tenant == "a" else "a"
+            for method, rest, body, kind in (
+                ("GET", "resource", None, "resourceType"), ("GET", "history", None, "items"),
+                ("GET", "health", None, "tenant"), ("PATCH", "status", {"status": "off"}, "status"),
+                ("PATCH", "status", {"status": "requested"}, "status"),
+            ):  # fmt: skip
+                place = f"/admin/subscriptions/{id}/{rest}"
+                for query, expected in (("", 200), (f"?tenant={tenant}", 200), (f"?tenant={other}", 404)):
+                    asked = method, f"{place}{query}", body, admin
+                    status, found = await asyncio.to_thread(self.service.request, *asked)
+                    self.assertEqual(status, expected, (asked, found))
+                    self.assertTrue(status == 404 or kind in found)
 
     async def _messages(self) -> None:
         """The same message of both hospitals, and senders that are not let in."""

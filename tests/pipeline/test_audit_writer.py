@@ -8,13 +8,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
-from ipf.pipeline.audit_writer import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, AuditLog
+from ipf.pipeline.audit_writer import BATCH, MOST_HELD, PAUSE_SECONDS, RETRY_SECONDS, SLICE, AuditLog
 from ipf.ports import Answer, Request
 from ipf.ports.audit.records import Audit
-from ipf.ports.audit_exchange import Exchange
+from ipf.ports.audit_exchange import Exchange, weight_of
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
 
@@ -109,6 +110,51 @@ class AuditLogTests(TestCase):
         Deferred.fromCoroutine(log.stop(5.0))
         self.assertEqual((made, len(self.store.rows)), ([5, 2, 1], 8))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_records_are_made_in_slices(self) -> None:
+        """Whatever waits, a turn of the reactor makes those of 64 KiB, and more is never held than a bound."""
+        made: list[int] = []
+
+        def make(exchanges: Sequence[Exchange]) -> list[Audit]:
+            made.append(sum(map(weight_of, exchanges)))
+            return [audit(ended) for _, _, _, ended in exchanges]
+
+        request = Request("GET", ("Patient", "1"), (("name", "x" * 1000),), {}, b"y" * 1000, "", "")
+        log = self.made(self.store, most=5000, make=make)
+        for number in range(1000):
+            log.note_exchange((request, Answer(200, b" " * 1000), 0.01, number))
+            self.assertLessEqual(log._held, MOST_HELD)
+        early = len(made)
+        self.assertLess(max(made), 10_000)
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertLess(max(made), SLICE + 10_000)
+        self.assertEqual((len(made) - early, len(self.store.rows)), (8, 1000))
+
+    def test_a_statement_is_bounded_by_what_its_records_name(self) -> None:
+        for number in range(30):
+            self.log.note(audit(number)._replace(entities=tuple(f"Observation/{one}" for one in range(500))))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual((self.store.appends, len(self.store.rows)), (4, 30))
+
+    def test_what_is_not_admitted_is_counted_and_said_once_a_minute(self) -> None:
+        warned: list[LogEvent] = []
+
+        def hear(event: LogEvent) -> None:
+            if "audit_limited" in str(event.get("log_format")):
+                warned.append(event)
+
+        globalLogPublisher.addObserver(hear)
+        self.addCleanup(globalLogPublisher.removeObserver, hear)
+        log = self.made(self.store, admit=lambda one: one._replace(target="seen") if one.id == audit(3).id else None)
+        for number in range(5):
+            log.note(audit(number))
+        self.clock.advance(PAUSE_SECONDS)
+        self.assertEqual([row.target for row in self.store.rows.values()], ["seen"])
+        self.assertEqual((self.counted, len(warned)), ({"limited": 4, "written": 1}, 1))
+        self.clock.advance(60)
+        log.note(audit(6))
+        self.assertEqual(len(warned), 2)
+        self.clock.advance(PAUSE_SECONDS)
 
     def test_while_the_store_is_away_records_wait(self) -> None:
         self.store.failing = StoreUnreachable()

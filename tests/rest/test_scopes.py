@@ -369,35 +369,43 @@ class ScopeSuite(Suite):
         place = dict(answer.headers)["Content-Location"].removeprefix(f"{BASE}/")
         self.assertEqual((await self.ask("system/Patient.rs", "GET", place)).status, 401)
 
-    async def test_writers_of_a_subscription(self) -> None:
-        """The store keeps all writers since the endpoint was set, so that no writer extends its access."""
+    async def test_the_creator_of_a_subscription(self) -> None:
+        """The grants are those of the client that created it, or replaced its criteria or channel; of nobody else."""
         answer = await self.ask("system/Subscription.crus", "POST", "Subscription", SUBSCRIPTION)
         self.assertEqual(answer.status, 201, answer.body)
         stored = {**SUBSCRIPTION, "id": loads(answer.body)["id"]}
         url = f"Subscription/{stored['id']}"
         narrow = Caller("ada", "app", ("system/Subscription.crus",))
+        reader = Caller("ada", "app", ("system/Subscription.crus", "system/Patient.r"))
+        wide = Caller("bob", "ehr", ("system/*.cruds",))
         self.assertEqual(await self.writers(stored["id"]), [narrow])
         self.assertEqual((await self.ask("system/Patient.cruds", "POST", "Subscription", SUBSCRIPTION)).status, 401)
-        wide = Caller("bob", "ehr", ("system/*.cruds",))
         pause = [{"op": "replace", "path": "/status", "value": "off"}]
         moved = {**stored, "channel": {**stored["channel"], "endpoint": "https://bob.example.org/hook"}}
-        for method, body, expected in (
-            ("PUT", {**stored, "criteria": "Patient?"}, [narrow, wide]),
-            ("PATCH", pause, [narrow, wide]),
-            ("PUT", stored, [narrow, wide]),
-            ("PUT", moved, [wide]),
-            ("PUT", {**moved, "criteria": "Patient?"}, [wide]),
-            ("DELETE", None, []),
-            ("PUT", stored, [wide]),
+        other = {**moved, "criteria": "Patient?"}
+        for caller, method, body, expected in (
+            (wide, "PATCH", pause, narrow),
+            (wide, "PUT", {**stored, "status": "off", "reason": "other", "end": "2040-01-01T00:00:00Z"}, narrow),
+            (wide, "PUT", stored, narrow),
+            (reader, "PUT", {**stored, "status": "off"}, reader),  # it reads more of what matches
+            (narrow, "PUT", stored, reader),  # a status change with a narrower token
+            (OPEN, "PUT", {**stored, "status": "off"}, reader),
+            (wide, "PUT", moved, wide),
+            (narrow, "PUT", {**moved, "status": "off"}, wide),
+            (narrow, "PUT", other, narrow),
+            (wide, "PUT", {**other, "channel": {**other["channel"], "header": ["Authorization: y"]}}, wide),
+            (wide, "DELETE", None, None),
+            (narrow, "PUT", stored, narrow),
+            (OPEN, "PUT", moved, None),
+            (reader, "PUT", {**moved, "status": "off"}, None),  # whose grants it had not, it has not now
         ):
-            self.world.caller = wide
+            self.world.caller = caller
             more = {"content_type": "application/json-patch+json"} if method == "PATCH" else {}
             answer = await self.world.send(method, url, body, **more)
             self.assertIn(answer.status, (200, 201, 204), answer.body)
             if method != "DELETE":
-                self.assertCountEqual(await self.writers(stored["id"]), expected, (method, body))
-        self.assertEqual((await self.ask("system/Subscription.crus", "PUT", url, moved)).status, 200)
-        self.assertEqual(await self.writers(stored["id"]), [narrow])
+                found = await self.writers(stored["id"])
+                self.assertEqual(found, [] if expected is None else [expected], (caller.client, method, body))
 
     async def writers(self, id: str) -> list[Caller]:
         """As the store keeps them."""

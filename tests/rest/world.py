@@ -25,6 +25,7 @@ from ipf.ports.fhir.expunge import ExpungeStore
 from ipf.ports.fhir.history import Histories
 from ipf.ports.fhir.integrity import Referrers
 from ipf.ports.jobs import Jobs
+from ipf.rest.http.job_limit import JobLimit
 from ipf.rest.router import handler
 from ipf.rest.write.commit import commit
 from ipf.rest.write.conformance import Conformance
@@ -81,6 +82,7 @@ class World:
     vault: Vault = field(default_factory=Vault)
     caller: Caller = OPEN
     max_page_size: int = 1000
+    job_limit: JobLimit | None = None
     suffix: str = ""  # of the names of tenants, where several tests share a database
     tenant: str = DEFAULT_TENANT
 
@@ -135,6 +137,7 @@ class World:
             reindex=self.reindex,
             exports=self.exports,
             jobs=self.jobs,
+            job_limit=self.job_limit,
             deletes_many=self.deletes_many,
             fetch=self.fetch,
             expunge=self.expunge if self.expunges else None,

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from ipf.ports import Answer, Notification
-from ipf.subscriptions.policy import RELAXED, STRICT, ChannelPolicy
+from ipf.subscriptions.endpoints import EndpointRules
 from ipf.wire.channels.rest_hook import RestHook
 from ipf.wire.client.http_client import HttpClient
 from ipf.wire.http.app import resource
@@ -87,9 +87,9 @@ class RebindingTests(TestCase):
         self.port = reactor.listenTCP(0, self.inside, interface="127.0.0.1")
         self.addCleanup(self.port.stopListening)
 
-    def hook(self, policy: ChannelPolicy, *answers: tuple[str, ...], seconds: float = PATIENCE) -> RestHook:
+    def hook(self, rules: EndpointRules, *answers: tuple[str, ...], seconds: float = PATIENCE) -> RestHook:
         machine = ReactorWithResolver(AttackerNameServer(*answers))
-        http = HttpClient(machine, seconds, body_limit=1024, connections_per_host=2, permits=policy.permits)
+        http = HttpClient(machine, seconds, body_limit=1024, connections_per_host=2, forbids=rules.forbids)
         self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
         return RestHook(http, seconds, reactor)
 
@@ -100,27 +100,39 @@ class RebindingTests(TestCase):
         return found
 
     async def test_internal_services_get_no_connection(self) -> None:
-        for name, policy, answer in (
-            ("loopback", ChannelPolicy(STRICT), "127.0.0.1"),
-            ("loopback within IPv6", ChannelPolicy(STRICT), "::ffff:127.0.0.1"),
-            ("metadata", ChannelPolicy(RELAXED), "169.254.169.254"),
-            ("an allowed name that was turned", ChannelPolicy(STRICT, ("*.example.org",)), "127.0.0.1"),
-            ("a name that is no longer allowed", ChannelPolicy(STRICT, ("other.example.org",)), "127.0.0.1"),
+        own = self.port.getHost().port
+        allow, deny = "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW", "SUBSCRIPTION_SERVICE_ENDPOINT_DENY"
+        itself = EndpointRules(own_ports=lambda: {own: "IPF_HTTP_LISTEN"})
+        for name, rules, answer, setting in (
+            ("the service itself", itself, "127.0.0.1", "IPF_HTTP_LISTEN"),
+            ("the service within IPv6", itself, "::ffff:127.0.0.1", "IPF_HTTP_LISTEN"),
+            ("metadata", EndpointRules(("*",)), "169.254.169.254", allow),
+            ("metadata within IPv6", EndpointRules(("0.0.0.0/0",)), "::ffff:169.254.169.254", allow),
+            ("a tenant's loopback", EndpointRules(has_tenants=True), "127.0.0.1", allow),
+            (
+                "a tenant's name that was turned",
+                EndpointRules(("*.example.org",), has_tenants=True),
+                "127.0.0.1",
+                allow,
+            ),
+            ("a denied network", EndpointRules((), ("127.0.0.0/8",)), "127.0.0.1", deny),
+            ("a name that is no longer allowed", EndpointRules(("other.example.org",), ("*",)), "127.0.0.1", deny),
         ):
-            found = await self.send(self.hook(policy, (answer,)))
-            self.assertEqual(found.error, "the endpoint's name resolves to an address that is not permitted", name)
+            found = await self.send(self.hook(rules, (answer,)))
+            self.assertIn("the endpoint's name resolves to an address that is not permitted: ", found.error, name)
+            self.assertIn(setting, found.error, name)
         self.assertEqual(self.inside.knocked, 0)
 
     async def test_every_name_lookup_is_checked(self) -> None:
         """The first lookup gives a permitted address, the second an internal one, which is refused."""
-        policy = ChannelPolicy(STRICT, ("203.0.113.0/24",))
-        hook = self.hook(policy, ("203.0.113.9",), ("127.0.0.1",), seconds=0.2)
+        rules = EndpointRules(("203.0.113.0/24",), ("*",))
+        hook = self.hook(rules, ("203.0.113.9",), ("127.0.0.1",), seconds=0.2)
         await self.send(hook)
         self.assertIn("not permitted", (await self.send(hook)).error)
         self.assertEqual(self.inside.knocked, 0)
 
     async def test_of_several_addresses_only_permitted_ones_are_tried(self) -> None:
-        hook = self.hook(ChannelPolicy(STRICT, ("127.0.0.0/8",)), ("10.255.255.1", "127.0.0.1"))
+        hook = self.hook(EndpointRules(("127.0.0.0/8",), ("*",)), ("10.255.255.1", "127.0.0.1"))
         self.assertEqual(((await self.send(hook)).http_status, self.inside.knocked), (200, 1))
 
 

@@ -16,7 +16,7 @@ from ipf.fhir.model.redaction import MASK, redact_body, redact_resource, restore
 from ipf.fhir.search.parameters.custom import install
 from ipf.fhir.topics.topic import read_topic
 from ipf.fhir.topics.trigger import fires
-from ipf.ports import DEFAULT_TENANT, Change, Delivered, Json, Notification, Version
+from ipf.ports import DEFAULT_TENANT, OPEN, Answer, Caller, Change, Delivered, Json, Notification, Version
 from ipf.ports.queries.index import EMPTY
 from ipf.rest.operations.subscription_status import set_status
 from ipf.security.vault import SecretUnreadable, Vault
@@ -26,6 +26,7 @@ from tests.rest.world import OnMemory, issues
 KEY = "0123456789abcdef"
 SECRET = 'Bearer s3cret "quoted"'
 ENDPOINT = "https://hook.example.org/fhir"
+ADA, EVE = (Caller(name, f"{name}-app", ("system/*.cruds",), issuer="https://idp") for name in ("ada", "eve"))
 
 
 def subscription(*headers: str, **members: Any) -> Json:
@@ -155,32 +156,80 @@ class AnswerTests(OnMemory):
         self.assertNotIn(b"s3cret", answer.body)
 
     async def test_a_secret_is_not_sent_to_another_server(self) -> None:
-        """A client that may change a Subscription cannot have its secrets sent to another endpoint."""
-        shown = loads((await self.world.send("GET", self.here)).body)
+        """A client that may change a Subscription of another one cannot have its secrets sent to its own endpoint."""
+        await self._register_as(ADA)
+        self.world.caller = EVE
         before = await self.world.body(self.here)
-        patch = {"content_type": "application/json-patch+json"}
         for endpoint, status in (
             ("https://evil.example.org/fhir", 422), ("https://hook.example.org:444/fhir", 422),
             ("https://hook.example.org/another", 422), (None, 422),
             ("https://hook.example.org/fhir", 200),
         ):  # fmt: skip
-            moved = {**shown, "channel": {**shown["channel"], "endpoint": endpoint}}
-            if endpoint is None:
-                moved["channel"] = {"type": "websocket", "header": shown["channel"]["header"]}
-            answer = await self.world.send("PUT", self.here, moved)
-            self.assertEqual(answer.status, status, (endpoint, answer.body))
-            change = [{"op": "replace", "path": "/channel/endpoint", "value": endpoint}]
-            if endpoint is None:
-                change = [{"op": "remove", "path": "/channel/endpoint"}]
-            answer = await self.world.send("PATCH", self.here, dumps(change), **patch)
-            self.assertEqual(answer.status, status, (endpoint, answer.body))
-            if status == 422:
-                where = "endpoint" if endpoint is None else "header[0]"
-                self.assertEqual(issues(answer)[0][2], f"Subscription.channel.{where}")
-                self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
+            for answer in await self._move(endpoint):
+                self.assertEqual(answer.status, status, (endpoint, answer.body))
+                if status == 422:
+                    self.assertRegex(issues(answer)[0][2], r"Subscription\.channel\.(header\[0\]|endpoint)")
+                    self.assertEqual((await self.world.body(self.here))["channel"], before["channel"])
         elsewhere = subscription(f"Authorization: {SECRET}", id=self.made)
         elsewhere["channel"]["endpoint"] = "https://other.example.org/fhir"
         self.assertEqual((await self.world.send("PUT", self.here, elsewhere)).status, 200, "in clear it may move")
+
+    async def test_the_client_that_registered_moves_the_endpoint_with_the_mask(self) -> None:
+        """PUT, PATCH and a transaction with `***` keep the secret; so do those of anybody without authentication."""
+        for caller in (ADA, OPEN):
+            for way in range(3):
+                await self._register_as(caller)
+                sealed = (await self.world.body(self.here))["channel"]["header"]
+                answers = await self._move("https://moved.example.org/fhir")
+                self.assertEqual(answers[way].status, 200, answers[way].body)
+                stored = (await self.world.body(self.here))["channel"]
+                self.assertEqual((stored["endpoint"], stored["header"]), ("https://moved.example.org/fhir", sealed))
+
+    async def test_a_former_creator_moves_nothing(self) -> None:
+        """Whoever replaced the channel has registered its secrets."""
+        await self._register_as(ADA)
+        self.world.caller = EVE
+        await self.world.send("PUT", self.here, subscription("Authorization: evil", id=self.made))
+        self.world.caller = ADA
+        self.assertEqual([answer.status for answer in await self._move("https://moved.example.org/fhir")], [422] * 3)
+
+    async def test_new_criteria_make_no_owner_of_the_secrets(self) -> None:
+        """A client becomes the creator with the masks that it read, and still cannot have the secrets sent to it."""
+        await self._register_as(ADA)
+        self.world.caller = EVE
+        shown = loads((await self.world.send("GET", self.here)).body)
+        payload = {**shown["channel"], "payload": "application/fhir+json"}
+        for more in ({"criteria": "Patient?gender=male"}, {"channel": payload}):
+            self.assertEqual((await self.world.send("PUT", self.here, {**shown, **more})).status, 200)
+            moved = await self._move("https://evil.example.org/fhir")
+            self.assertEqual([answer.status for answer in moved], [422] * 3)
+        clear = subscription("Authorization: own", id=self.made)
+        self.assertEqual((await self.world.send("PUT", self.here, clear)).status, 200)
+        moved = await self._move("https://eve.example.org/fhir")
+        self.assertEqual([answer.status for answer in moved], [200] * 3)
+
+    async def _register_as(self, caller: Caller) -> None:
+        """A new Subscription of this client."""
+        self.world.caller = caller
+        sent = subscription(f"Authorization: {SECRET}", "X-Key: k3y-of-mine")
+        self.made = loads((await self.world.send("POST", "Subscription", sent)).body)["id"]
+        self.here = f"Subscription/{self.made}"
+
+    async def _move(self, endpoint: str | None) -> list[Answer]:
+        """What was read, with another endpoint (None: a websocket), by PUT, PATCH and in a transaction."""
+        shown = loads((await self.world.send("GET", self.here)).body)
+        moved = {**shown, "channel": {**shown["channel"], "endpoint": endpoint}}
+        change = [{"op": "replace", "path": "/channel/endpoint", "value": endpoint}]
+        if endpoint is None:
+            moved["channel"] = {"type": "websocket", "header": shown["channel"]["header"]}
+            change = [{"op": "remove", "path": "/channel/endpoint"}]
+        request = {"method": "PUT", "url": self.here}
+        whole = {"resourceType": "Bundle", "type": "transaction", "entry": [{"resource": moved, "request": request}]}
+        return [
+            await self.world.send("PUT", self.here, moved),
+            await self.world.send("PATCH", self.here, dumps(change), content_type="application/json-patch+json"),
+            await self.world.send("POST", "", whole),
+        ]
 
     async def test_clients_cannot_send_encrypted_texts(self) -> None:
         """Neither in a request nor by a copy within the resource: it could be the secret of another endpoint."""

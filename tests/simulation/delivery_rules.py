@@ -100,8 +100,7 @@ class DeliveryRules:
         status = stream.state.status
         if status != held.status or stream.requests != held.requests:
             if status == "error" and held.status == "active":
-                is_expected = held.exhausted or self._is_troubled(held)
-                self.rules.hold(is_expected, f"{stream.state.id} became error before its attempts were used up")
+                self.rules.hold(held.exhausted, f"{stream.state.id} became error before its attempts were used up")
             held.failures, held.not_before, held.exhausted = 0, None, False
             held.failing_since = None
         if stream.requests != held.requests:
@@ -125,10 +124,7 @@ class DeliveryRules:
         self._check_next(held, lease.events)
 
     def _is_troubled(self, held: Held) -> bool:
-        """Whether the process that last used up the attempts could not write the status at once.
-
-        It writes later then, perhaps after the subscription was requested again: the status has no fence.
-        """
+        """Whether the process that last used up the attempts could not write the status at once."""
         process = self.world.processes.get(held.exhausted_by)
         if not held.exhausted_by or process is None:
             return bool(held.exhausted_by)

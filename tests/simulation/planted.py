@@ -23,6 +23,7 @@ from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.worker import Worker
 from ipf.ports import Backoff, Event, Outcome, Status
 from ipf.ports.messages.forwards import Forwarded, ForwardStatus
+from ipf.rest.operations import subscription_status
 from tests.fakes.deliveries import MemoryDeliveryQueue, _Cursor
 from tests.fakes.forwards import MemoryForwards
 from tests.fakes.inbox import MemoryInbox, Row
@@ -383,6 +384,8 @@ PLANTED = (
     Planted("a paused subscription is delivered", MemoryDeliveryQueue, "_may", _delivers_paused, 24),
     Planted("deliveries wait half as long", deliver_module, "retry_delay_seconds", _shorter_wait, 6),
     Planted("no error after the last attempt", Deliver, "_end_in_error", _no_error, 195),
+    Planted("the status error hits a later request", subscription_status, "is_version",
+            lambda real: lambda resource, version_id: True, 502044),
     Planted("failures are counted from one", Deliver, "_record_failure", _counts_from_one, 14),
     Planted("silence counts as sent", Forwarder, "_failed", _silence_is_sent, 1),
     Planted("forwarding passes over a message", MemoryForwards, "fill", _passes_over, 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from ipf.app.stages.polling import Polling
 from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import BatchPolicy
 from ipf.pipeline.convert.convert import Converter
-from ipf.pipeline.deliver.activate import Activate
+from ipf.pipeline.deliver.activate import Activate, SetStatus
 from ipf.pipeline.deliver.compose import Composer
 from ipf.pipeline.deliver.deliver import Deliver
 from ipf.pipeline.forward.forward import Forwarder
@@ -178,12 +178,14 @@ class Replica:
     async def _submit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
         return await commit(units, self._fhir, self._matcher, self._clock.now)  # type: ignore[arg-type]
 
-    def _status_setter(self, when: frozenset[str]) -> Callable[[str, str, str, str | None], Awaitable[None]]:
-        async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+    def _status_setter(self, when: frozenset[str]) -> SetStatus:
+        async def set_one(
+            tenant: str, subscription_id: str, status: str, error: str | None, version_id: str | None
+        ) -> None:
             await set_status(
                 tenant, subscription_id, status, error,
                 self._fhir, self._matcher, self._clock.now, only_from=when,  # type: ignore[arg-type]
-                correlation_id=self._world.new_id(),
+                version_id=version_id, correlation_id=self._world.new_id(),
             )  # fmt: skip
             self.notify("delivery")
 
@@ -194,7 +196,7 @@ class Replica:
         channels = {"rest-hook": MemoryChannel(world, self.process)}
         compose = Composer(self._fhir, self._matcher, clock.now, "https://ipf.test")  # type: ignore[arg-type]
 
-        async def unserved() -> list[tuple[str, str, str]]:
+        async def unserved() -> list[tuple[str, str, str, str]]:
             await refresh(self._fhir, self._matcher)  # type: ignore[arg-type]
             return []
 

@@ -25,8 +25,9 @@ class NotificationTests(TestCase):
     def test_with_payload(self) -> None:
         sent = made(payload="application/fhir+json", header=["Authorization: Bearer a:b", "X-Key:  1 "])
         self.assertEqual((sent.method, sent.url), ("PUT", "https://hook.example.org/in/Patient/p1"))
-        self.assertEqual(sent.headers, [CONTENT_TYPE, ("Authorization", "Bearer a:b"), ("X-Key", "1")])
-        self.assertEqual(CONTENT_TYPE, ("Content-Type", "application/fhir+json; charset=UTF-8"))
+        own = ("Content-Type", CONTENT_TYPE)
+        self.assertEqual(sent.headers, [own, ("Authorization", "Bearer a:b"), ("X-Key", "1")])
+        self.assertEqual(CONTENT_TYPE, "application/fhir+json; charset=UTF-8")
         self.assertEqual((sent.body, sent.correlation_id), (EVENT.body, "c-1"))
 
     def test_without_payload(self) -> None:
@@ -52,6 +53,17 @@ class NotificationTests(TestCase):
         ):
             self.assertEqual(made(endpoint=endpoint, payload="application/fhir+json").url, url)
 
-    def test_registered_content_type_is_ignored(self) -> None:
-        sent = made(payload="application/fhir+json;fhirVersion=4.0", header=["content-type: text/plain"])
-        self.assertEqual(sent.headers, [CONTENT_TYPE])
+    def test_a_registered_content_type_replaces_ours(self) -> None:
+        """Also in a request without a body: registered headers are attached verbatim."""
+        for payload in ({}, {"payload": "application/fhir+json;fhirVersion=4.0"}, {"payload": "application/fhir+xml"}):
+            sent = made(**payload, header=["content-type: text/plain", "X-Key: 1"])
+            self.assertEqual(list(sent.headers), [("content-type", "text/plain"), ("X-Key", "1")])
+
+    def test_withheld_content_is_an_empty_post(self) -> None:
+        """The form of a Subscription without a payload."""
+        for payload in ({}, {"payload": "application/fhir+json"}, {"payload": "application/fhir+xml"}):
+            channel = {"type": "rest-hook", "endpoint": "https://a.example/in", "header": ["X-Key: 1"], **payload}
+            one = {"resourceType": "Subscription", "id": "s1", "criteria": "Patient?", "channel": channel}
+            sent = notification(one, [EVENT], NotificationContext("", EVENT.occurred_at, 3, content="empty"))
+            self.assertEqual((sent.method, sent.url, sent.body), ("POST", "https://a.example/in", None))
+            self.assertEqual((list(sent.headers), sent.events), ([("X-Key", "1")], (EVENT,)))

@@ -93,12 +93,16 @@ class Server:
         channels = {"rest-hook": self.hook, "websocket": Hook()}
         check = authorization.authorization_filter
 
-        async def set_one(when: frozenset[str], tenant: str, id: str, status: str, error: str | None) -> None:
-            await set_status(tenant, id, status, error, store, matcher, self.now, only_from=when)
+        async def set_one(
+            when: frozenset[str], tenant: str, id: str, status: str, error: str | None, version_id: str | None
+        ) -> None:
+            parts = store, matcher, self.now
+            await set_status(tenant, id, status, error, *parts, only_from=when, version_id=version_id)
 
-        async def unserved() -> list[tuple[str, str, str]]:
+        async def unserved() -> list[tuple[str, str, str, str]]:
             await refresh(store, matcher)
-            return [(one.tenant, one.id, one.reason) for one in matcher.unserved.values() if one.status != "error"]
+            lost = [one for one in matcher.unserved.values() if one.status != "error"]
+            return [(one.tenant, one.id, one.version_id, one.reason) for one in lost]
 
         async def report(tenant: str, id: str, error: str | None) -> bool:
             return await set_topic_failure(tenant, id, error, store, matcher, self.now)

@@ -21,6 +21,10 @@ from ipf.wire.http.oidc import KeySource
 
 _PROVIDER_TIMEOUT_SECONDS = 5.0
 _LARGEST_KEY_SET = 1024 * 1024  # bytes
+AUTH_SANDBOX = (
+    "SUBSCRIPTION_SERVICE_AUTH_ENABLED is false beside an issuer: this is a sandbox, and requests to /fhir are not "
+    "authenticated"
+)
 
 
 @dataclass(frozen=True, slots=True)

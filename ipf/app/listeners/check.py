@@ -20,7 +20,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
-from ipf.app.listeners.endpoints import FHIR, HL7_HTTP, HTTP, METRICS, MLLP, bound, needs_token
+from ipf.app.listeners.endpoints import FHIR, HL7_HTTP, HTTP, METRICS, MLLP, opened_as
 from ipf.app.listeners.unusable import UNUSABLE, is_in_use, reason_of
 from ipf.config import roles
 from ipf.config.settings import Settings
@@ -72,7 +72,7 @@ async def try_endpoints(settings: Settings, reactor: Any) -> list[Tried]:
     for variable, name, endpoint in endpoints_of(settings):
         problem = None
         try:
-            server = _parsed(bound(endpoint, needs_token(settings, variable)), reactor)
+            server = _parsed(opened_as(settings, variable, endpoint), reactor)
             if isinstance(server, AdoptedStreamServerEndpoint):
                 _check_adopted(server, f"{variable} ({endpoint})", adopted)
             else:

@@ -57,9 +57,22 @@ def bound(endpoint: str, is_protected: bool) -> str:
 
     Source: decisions section 1.
     """
-    if is_protected or "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:")):
+    if is_protected or names_interface(endpoint):
         return endpoint
     return endpoint + (":interface=\\:\\:1" if endpoint.startswith("tcp6:") else ":interface=127.0.0.1")
+
+
+def names_interface(endpoint: str) -> bool:
+    """Whether an endpoint string says by itself where it is reached."""
+    return "interface=" in endpoint or not endpoint.startswith(("tcp:", "ssl:", "tcp6:"))
+
+
+def opened_as(settings: Settings, variable: str, endpoint: str) -> str:
+    """The endpoint string that is opened for one of a setting: MLLP on all interfaces, HTTP without tokens on loopback.
+
+    Source: interface specification "MLLP" (senders are on a trusted LAN); decisions, "MLLP listens on all interfaces".
+    """
+    return endpoint if variable == MLLP else bound(endpoint, needs_token(settings, variable))
 
 
 def raise_file_limit() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from ipf.app.listeners.endpoints import HL7_HTTP, Listeners, bound, needs_token
+from ipf.app.listeners.endpoints import HL7_HTTP, Listeners, needs_token, opened_as
 from ipf.app.listeners.names import own_names
 from ipf.config.parsers import Listener
 from ipf.config.settings import Settings
@@ -31,7 +31,7 @@ async def open_hl7_http(
         senders = SenderAccess(networks_of(one.name, settings.mllp_allow))
         served = resource(_receive(settings, receiver, one), Hl7Access(senders.permits, settings.hl7_http_token))
         factory = site(dict.fromkeys(PATHS, served), max_body=settings.mllp_max_frame_bytes, limits=limits)
-        endpoint = bound(one.endpoint, has_token)
+        endpoint = opened_as(settings, HL7_HTTP, one.endpoint)
         label = "HL7" if one.name == one.endpoint else f"HL7 {one.name}"
         opened = await listeners.open(endpoint, factory, f"HL7 over HTTP {one.name}", HL7_HTTP, ((label, "/"),))
         factory.limits = replace(limits, names=own_names(settings, opened.address, has_token))

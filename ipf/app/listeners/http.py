@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from twisted.web.resource import IResource
 
-from ipf.app.listeners.endpoints import FHIR, HTTP, Listeners, bound, needs_token
+from ipf.app.listeners.endpoints import FHIR, HTTP, Listeners, needs_token, opened_as
 from ipf.app.listeners.metrics import open_metrics
 from ipf.app.listeners.names import own_names
 from ipf.app.runtime.process import run_in_thread
@@ -63,7 +63,7 @@ async def _open(
     offers = tuple((label, f"/{path}") for path, label in _OFFERS.items() if path in mounts)
     offers = offers or (("health", "/actuator/health"),)
     name = "HTTP" if variable == HTTP else "FHIR"
-    opened = await listeners.open(bound(endpoint, has_token), factory, name, variable, offers)
+    opened = await listeners.open(opened_as(settings, variable, endpoint), factory, name, variable, offers)
     factory.limits = replace(limits, names=own_names(settings, opened.address, has_token))
     stack.push_async_callback(listeners.close, opened)
 

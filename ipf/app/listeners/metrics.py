@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from ipf.app.listeners.endpoints import METRICS, Listeners, bound, needs_token
+from ipf.app.listeners.endpoints import METRICS, Listeners, needs_token, opened_as
 from ipf.app.listeners.names import own_names
 from ipf.config.settings import Settings
 from ipf.wire.admin.actuator import metrics_mounts
@@ -26,6 +26,7 @@ async def open_metrics(settings: Settings, listeners: Listeners, stack: AsyncExi
     has_token = needs_token(settings, METRICS)
     limits = HttpLimits(settings.http_max_header_bytes, settings.http_request_seconds, connections=_CONNECTIONS)
     factory = site(metrics_mounts(MetricsAccess(settings.metrics_token)), limits=limits)
-    opened = await listeners.open(bound(settings.metrics_listen, has_token), factory, "metrics", METRICS)
+    endpoint = opened_as(settings, METRICS, settings.metrics_listen)
+    opened = await listeners.open(endpoint, factory, "metrics", METRICS)
     factory.limits = replace(limits, names=own_names(settings, opened.address, has_token))
     stack.push_async_callback(listeners.close, opened)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ipf.app.listeners.endpoints import MLLP, Listeners, bound, is_protected
+from ipf.app.listeners.endpoints import MLLP, Listeners, opened_as
 from ipf.app.runtime.process import now
 from ipf.app.runtime.stores import OpenedStores
 from ipf.config.parsers import Listener
@@ -18,10 +18,11 @@ from ipf.hl7.queries import is_query
 from ipf.mapping.library.installation import Installation
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import ListenerReceiver, MllpListener, Receiver
+from ipf.pipeline.receive.rejects import LimitedRejects
 from ipf.pipeline.tracing import TracedCommit
 from ipf.ports import DEFAULT_TENANT
 from ipf.security.audit.senders import SenderRefused
-from ipf.telemetry import metrics
+from ipf.telemetry import limit_metrics, metrics
 from ipf.telemetry.correlation import new_correlation_id
 from ipf.wire.mllp.access import RestrictedMllpFactory, SenderAccess, networks_of
 from ipf.wire.mllp.limits import Limits
@@ -33,7 +34,7 @@ _COLON = re.compile(r"(?<!\\):")  # an escaped one belongs to an address
 def build_receiver(settings: Settings, stores: OpenedStores, installation: Installation, reactor: Any) -> Receiver:
     """The receive stage, without sockets."""
     return Receiver(
-        stores.inbox,
+        LimitedRejects(stores.inbox, reactor.seconds, partial(limit_metrics.limited, limit_metrics.REJECT)),
         _group_commit(settings, stores, reactor),
         reactor,
         now=now,
@@ -90,7 +91,7 @@ class MllpListeners:
         factory = self._factory(listener)
         factory.connections_changed = partial(self._count_connections, listener.name)
         factory.connections_changed(0)
-        endpoint = bound(listener.endpoint, is_protected(settings))
+        endpoint = opened_as(settings, MLLP, listener.endpoint)
         name = f"MLLP {listener.name}"
         opened = await self.listeners.open(endpoint, factory, name, variable, ((self._label(listener), ""),))
 

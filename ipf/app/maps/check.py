@@ -3,9 +3,9 @@
 `python -m ipf.app.maps.check FOLDER` reads the settings from the environment and the maps that were installed over HTTP
 from standard input.  It compiles every map, writes those that are broken of the installed maps to standard output and
 exits with status 0, or writes the first error of the folder there and exits with status 1.  The main process runs it
-before it accepts a changed folder of maps, and at start when it has no converter processes: those compile every map as
-they start, and report the first error in the same form.  Compiled maps take most of the memory of a library: with
-converter processes, only those keep them.
+before it accepts a changed folder of maps, and at start when it has no converter processes: those compile maps that
+have not compiled before (`checked.py`) as they start, and report the first error in the same form.  Compiled maps take
+most of the memory of a library: with converter processes, only those keep them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ipf.app.maps.checked import CheckedMaps
 from ipf.app.maps.packages import load_packages
 from ipf.config.environment import read
 from ipf.config.paths import python_path
@@ -93,7 +94,11 @@ def main() -> None:
         for kind, resource_id, url, resource in loads(sys.stdin.buffer.read())
     ]
     try:
-        broken = load_maps(settings, installed, Path(sys.argv[1])).broken
+        known, folder = CheckedMaps(settings), Path(sys.argv[1])
+        known.look_up(installed, folder)
+        broken = load_maps(settings, installed, folder).broken
+        if not broken:
+            known.note()
         sys.stdout.buffer.write(_MARK + dumps(as_rows(broken)))
     except Problem as problem:
         sys.stdout.buffer.write(encoded(problem))

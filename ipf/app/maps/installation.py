@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
 from ipf.app.maps.check import check_maps, load_maps
+from ipf.app.maps.checked import CheckedMaps, installed_digest
 from ipf.app.maps.packages import register_search_parameters
 from ipf.app.runtime.periodic import run_periodically
 from ipf.app.runtime.process import run_in_thread
@@ -25,8 +25,6 @@ from ipf.app.runtime.stores import OpenedStores
 from ipf.config.paths import folder
 from ipf.config.roles import ADMIN, CONVERT, MAPPING
 from ipf.config.settings import Settings
-from ipf.errors import Problem
-from ipf.fhir.model.json import dumps
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Build, Installation, refresh_safely
 from ipf.mapping.library.installed_maps import newly_broken
 from ipf.mapping.library.maps import Library
@@ -35,7 +33,6 @@ from ipf.ports import InstalledMap
 from ipf.vendor_profiles.folder import ProfileFolder, prepare_copies_folder
 from ipf.vendor_profiles.registry import Deployment, port_of
 
-_loading = DeferredSemaphore(2)  # several pairs of databases that are opened at once leave threads for requests
 _POLL_SECONDS = 5.0  # how late a change is seen when its notification is lost
 
 
@@ -53,7 +50,7 @@ class LibraryLoader:
 
     A folder of accepted maps never changes.  When only vendor profiles or the same maps are loaded again, the compiled
     maps stay in use.  `checked`: compile maps in a child process before they are accepted; `first_checked` False:
-    except those of the start.
+    except those of the start.  Maps that have compiled before are neither compiled nor checked (`checked.py`).
     """
 
     def __init__(
@@ -70,6 +67,7 @@ class LibraryLoader:
         self._compiled = compiled
         self._checked = checked
         self._first_checked = first_checked
+        self._known = CheckedMaps(settings)
         self._key: tuple[Path, bytes] | None = None
         self._library: Library | None = None
         self._knows_all_broken = False
@@ -84,17 +82,19 @@ class LibraryLoader:
         return library
 
     def _load(self, installed: Sequence[InstalledMap], maps: Path, fresh: bool) -> Library:
-        key, before = (maps, _digest(installed)), self._library
+        key, before = (maps, installed_digest(installed)), self._library
         if before is None or self._key != key:
-            found: dict[str, Problem] = {}
-            if self._checked and (self._first_checked or before is not None):
-                found = check_maps(installed, maps)
-            library = load_maps(self._settings, installed, maps, compiled=self._compiled)
+            is_known = self._known.look_up(installed, maps)
+            is_checked = self._checked and (self._first_checked or before is not None)
+            found = check_maps(installed, maps) if is_checked and not is_known else {}
+            library = load_maps(self._settings, installed, maps, compiled=self._compiled and not is_known)
             library.broken = found | library.broken
             if fresh and before is not None:
                 self._refuse_newly_broken(before, library, installed)
             self._library, self._key = library, key
-            self._knows_all_broken = self._compiled or bool(self._checked and (self._first_checked or before))
+            self._knows_all_broken = self._compiled or is_checked or is_known
+            if self._compiled and not library.broken:
+                self._known.note()
             return library
         return before
 
@@ -110,9 +110,9 @@ class LibraryLoader:
 async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack) -> Maps:
     """Load search parameters, maps and vendor profiles of the main process.
 
-    Problem MAPPING or MALFORMED names the file and the place that is invalid.  Converter processes compile every map
-    as they start, and report the Problem (`ConverterProcesses.started`): the maps of the start are not compiled here
-    as well, which took most of the time of a start.
+    Problem MAPPING or MALFORMED names the file and the place that is invalid.  Maps that have not compiled before are
+    compiled by each converter process as it starts, which reports the Problem (`ConverterProcesses.started`): they are
+    not compiled here as well, which took most of the time of a start.
     """
     register_search_parameters(settings)
     snapshot = MapSnapshot(maps_folder(settings), Path(settings.data_dir, f"maps-{os.getpid()}"))
@@ -130,11 +130,7 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
     def build(installed: Sequence[InstalledMap], fresh: bool) -> Library:
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
 
-    await _loading.acquire()
-    try:
-        installation = await _start(build, stores, reactor, stack)
-    finally:
-        _loading.release()
+    installation = await _start(build, stores, reactor, stack)
     return Maps(installation, profiles, snapshot.current)
 
 
@@ -143,9 +139,8 @@ async def open_accepted_maps(
 ) -> Installation:
     """Load what the main process accepted, in a converter process.
 
-    The maps of all message types are compiled before the process counts as started: on demand the first message of a
-    type waited 0.7 s on an idle machine, and several seconds on a busy one.  This takes 10 MiB more than the maps of
-    ADT and ORU alone.
+    All maps are compiled before the process counts as started, unless these have compiled before (`checked.py`): then
+    each is compiled when its first message comes.
     """
     register_search_parameters(settings)
     profiles = ProfileFolder(Path(settings.profile_dir), site_of(settings))
@@ -180,11 +175,3 @@ def site_of(settings: Settings) -> Deployment:
     ports = {one.name: port_of(one.endpoint) for one in settings.mllp_listen}
     known = {name: port for name, port in ports.items() if port is not None}
     return Deployment(known, dict(settings.mllp_tenants), frozenset(settings.tenants))
-
-
-def _digest(installed: Sequence[InstalledMap]) -> bytes:
-    """A digest of the maps that were installed over HTTP."""
-    digest = blake2b(digest_size=16)
-    for one in installed:
-        digest.update(dumps([one.resource_type, one.id, one.url, one.resource]))
-    return digest.digest()

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.web.resource import IResource
 
-from ipf.app.listeners.access import Access, open_access
+from ipf.app.listeners.access import AUTH_SANDBOX, Access, open_access
 from ipf.app.listeners.audit import open_audit
 from ipf.app.listeners.http import open_http
 from ipf.app.roles.admin import admin_mount
@@ -49,7 +49,14 @@ def open_process_access(process: Process) -> Access:
     access = open_access(process.settings, process.reactor)
     if access.keys is not None:
         process.health.add("identity_provider", Component(access.keys.check, required=False))
+    if process.settings.is_auth_sandbox:
+        process.health.add("authentication", Component(_sandbox, required=False))
     return access
+
+
+async def _sandbox() -> Mapping[str, str]:
+    """The details of health where authentication is switched off."""
+    return {"warning": AUTH_SANDBOX}
 
 
 def admin_access(settings: Settings) -> AdminAccess:
@@ -64,7 +71,7 @@ def open_api(process: Process, pair: Pair, access: Access) -> Api:
         return Api()
     operators = admin_access(settings)
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
-    repository = open_repository(settings, pair.stores, access, process.reactor)
+    repository = open_repository(process, settings, pair.stores, access)
     if runs(FHIR):
         start_jobs(process, pair, repository, audit)
     return Api(

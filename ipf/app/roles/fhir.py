@@ -11,6 +11,7 @@ from twisted.web.resource import IResource
 from ipf import __version__
 from ipf.app.listeners.access import Access
 from ipf.app.listeners.audit import AuditObservers
+from ipf.app.listeners.endpoint_rules import channel_policy
 from ipf.app.listeners.replica import replica_reads
 from ipf.app.maps.packages import load_packages
 from ipf.app.roles.pair import Pair
@@ -27,11 +28,13 @@ from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.background import job_runner
 from ipf.rest.http.exchange import Observe as Observer
+from ipf.rest.http.job_limit import JobLimit
 from ipf.rest.http.outcome import refuse
 from ipf.rest.operations.mapping_service import mapping_handler
 from ipf.rest.router import handler
 from ipf.rest.terminology.searches import TenantTerminology
 from ipf.rest.write.conformance import DEFINITIONS, Conformance
+from ipf.rest.write.import_sources import ImportSources
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.repository import Repository
 from ipf.security.access import installed
@@ -46,8 +49,7 @@ from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.terminology.closures import PostgresClosureTables
 from ipf.store.terminology.systems import PostgresCodeSystems
-from ipf.subscriptions.policy import ChannelPolicy
-from ipf.telemetry import access_metrics
+from ipf.telemetry import access_metrics, limit_metrics
 from ipf.wire.channels import websocket_resource
 from ipf.wire.client.import_client import ImportClient
 from ipf.wire.http.app import resource as klein_resource
@@ -129,14 +131,14 @@ def start_jobs(process: Process, pair: Pair, repository: Repository, audit: Audi
     process.stack.push_async_callback(worker.stop, pair.settings.stop_seconds)
 
 
-def open_repository(settings: Settings, stores: OpenedStores, access: Access, reactor: Any) -> Repository:
+def open_repository(process: Process, settings: Settings, stores: OpenedStores, access: Access) -> Repository:
     """The parts of the FHIR server."""
     referrers = PostgresReferrers(stores.fhir_database)
     expunge = PostgresExpungeStore(stores.fhir_database, settings.base_url, settings.legal_holds)
     integrity = Integrity(stores.fhir, referrers)
     load = partial(load_packages, settings, DEFINITIONS)
-    imports = ChannelPolicy(settings.channel_security, settings.import_allow)
-    inputs = ImportClient(reactor, settings.http_max_body_bytes, imports.permits)
+    imports = ImportSources(settings.channel_security, settings.import_allow)
+    inputs = ImportClient(process.reactor, settings.http_max_body_bytes, imports.forbids)
     systems = PostgresCodeSystems(stores.fhir_database)
     conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread, systems)
     return Repository(
@@ -144,7 +146,7 @@ def open_repository(settings: Settings, stores: OpenedStores, access: Access, re
         stores.matcher,
         now,
         PostgresHistories(stores.fhir_database),
-        ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers),
+        channel_policy(settings, process.listeners),
         software_version=__version__,
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,
@@ -160,8 +162,9 @@ def open_repository(settings: Settings, stores: OpenedStores, access: Access, re
         exports=PostgresExports(stores.fhir_database),
         reindex=PostgresReindexQueue(stores.fhir_database),
         fetch=inputs.fetch,
-        import_policy=imports,
+        import_sources=imports,
         jobs=PostgresJobs(stores.fhir_database),
+        job_limit=JobLimit(process.reactor.seconds, partial(limit_metrics.limited, limit_metrics.JOB)),
         export_hours=settings.export_hours,
         deident=deidentification(settings),
         expunge=expunge if settings.expunge else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipf.app.listeners.endpoint_rules import endpoint_rules
 from ipf.app.listeners.mllp import build_receiver
 from ipf.app.maps.installation import Maps, open_maps
 from ipf.app.maps.profiles import VendorProfiles
@@ -65,7 +66,7 @@ async def open_pair(process: Process) -> Pair:
         profiles,
         MappingAdminService(maps.installation, stores.inbox, run_in_thread, resource_checks(settings, stores)),
         open_monitoring(stores, process.uptime),
-        open_notification_parts(settings, stores, reactor, stack),
+        open_notification_parts(settings, stores, endpoint_rules(settings, process.listeners), reactor, stack),
         open_polling(settings, stores, profiles, reactor, stack),
         open_forwarding(settings, stores, reactor),
     )

@@ -16,7 +16,7 @@ from ipf.app.stages.audit_feed import start_audit_feed
 from ipf.app.stages.maintenance import start_maintenance
 from ipf.app.stages.monitoring import start_measuring_databases
 from ipf.app.stages.recovery import start_recovery
-from ipf.app.stages.topic_failures import failing_topics, start_topic_failures
+from ipf.app.stages.topic_failures import failing_topics, start_topic_failures, subscriptions_without_content
 from ipf.config.roles import ADMIN, CONVERT, DELIVER, FHIR, POLL
 from ipf.wire.admin.actuator import Component
 
@@ -50,9 +50,13 @@ def _add_health(process: Process, pair: Pair) -> None:
     async def topics() -> Mapping[str, Any]:
         return failing_topics(pair.stores)
 
+    async def subscriptions() -> Mapping[str, Any]:
+        return subscriptions_without_content(pair.stores)
+
     runs, add = pair.settings.runs, process.health.add
     if runs(CONVERT, DELIVER, FHIR):
         add("topics", Component(topics, required=False))
+        add("subscriptions", Component(subscriptions, required=False))
     if runs(POLL, ADMIN):
         add("polling", Component(pair.polling.health, required=False))
     if runs(DELIVER, ADMIN):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import time
@@ -75,22 +74,3 @@ def use_monotonic_timers(reactor: Any) -> None:
     """
     offset = time.time() - time.monotonic()
     reactor.seconds = lambda: time.monotonic() + offset
-
-
-_YOUNG_OBJECTS = 50_000
-"""New objects between two collections (Python's default: 700).  The objects of a conversion all live until it ends, so
-collections during it find nothing.  Measured in turns: a message of 5,000 OBX in 1.5 to 2.6 s instead of 2.0 to 3.2 s,
-a Bundle of 10,000 entries through a map in 0.33 instead of 0.55 s, 14 times one of 1,000 entries instead of 22 times.
-"""
-
-
-def freeze_startup_objects() -> None:
-    """Exclude everything that start-up has loaded from garbage collection, once, and collect more rarely from then on.
-
-    Maps that are replaced later stay in memory once per process, as far as they contain reference cycles.
-
-    Source: https://docs.python.org/3/library/gc.html#gc.freeze
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)

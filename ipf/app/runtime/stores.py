@@ -26,6 +26,7 @@ from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.security.audit.draft import NewDraft, drafter
 from ipf.security.audit.rules import AuditRules, id_suffixes
+from ipf.security.audit.strangers import StrangerLimit
 from ipf.store.audit.audit import PostgresAuditStore
 from ipf.store.deliveries.bindings import STATEMENTS as BINDING_STATEMENTS
 from ipf.store.deliveries.deliveries import STATEMENTS as DELIVERY_STATEMENTS
@@ -153,6 +154,7 @@ def _matcher(settings: Settings, reactor: Any) -> MatchingIndex:
         metrics.topic_failed,
         needs_search=settings.criteria_need_search,
         has_grants=settings.auth_enabled,
+        subscribers_read=settings.subscribers_read,
     )
 
 
@@ -174,7 +176,8 @@ def open_audit_log(settings: Settings, stores: OpenedStores, reactor: Any, **mor
     if not settings.audit_enabled:
         return None
     store = PostgresAuditStore(stores.fhir_database)
-    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records, **more)
+    admit = StrangerLimit().admitted
+    return AuditLog(store, reactor, most=settings.audit_queue, count=metrics.audit_records, admit=admit, **more)
 
 
 def system_drafts(settings: Settings) -> NewDraft | None:

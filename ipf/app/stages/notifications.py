@@ -32,7 +32,7 @@ from ipf.security.vault import Vault
 from ipf.store.deliveries.bindings import PostgresBindingTokens
 from ipf.store.postgres.replication import position_of
 from ipf.store.resources.writing.grants import PostgresGrants
-from ipf.subscriptions.policy import ChannelPolicy
+from ipf.subscriptions.endpoints import EndpointRules
 from ipf.subscriptions.status import FIRING, Trigger, origins
 from ipf.wire.channels import open_channels
 
@@ -56,11 +56,12 @@ class NotificationParts:
 
 
 def open_notification_parts(
-    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, rules: EndpointRules, reactor: Any, stack: AsyncExitStack
 ) -> NotificationParts:
-    """What composes and sends notifications; nothing is sent yet."""
+    """What composes and sends notifications; nothing is sent yet.  `rules`: where they may be sent to."""
     compose, authorization = _composer(settings, stores)
-    return NotificationParts(compose, authorization, open_notification_channels(settings, stores, reactor, stack))
+    channels = open_notification_channels(settings, stores, rules, reactor, stack)
+    return NotificationParts(compose, authorization, channels)
 
 
 def start_delivery(
@@ -106,16 +107,16 @@ def _composer(settings: Settings, stores: OpenedStores) -> tuple[Compose, Author
     if not settings.auth_enabled:
         return compose, None
     grants = PostgresGrants(stores.fhir_database)
-    authorization = Authorization(grants, compose, stores.fhir.read_version, stores.fhir.read_many)
+    reads = stores.fhir.read_version, stores.fhir.read_many
+    authorization = Authorization(grants, compose, *reads, subscribers_read=settings.subscribers_read)
     return authorization, authorization
 
 
 def open_notification_channels(
-    settings: Settings, stores: OpenedStores, reactor: Any, stack: AsyncExitStack
+    settings: Settings, stores: OpenedStores, rules: EndpointRules, reactor: Any, stack: AsyncExitStack
 ) -> Channels:
     """The channels by type, closed with the stack."""
-    policy = ChannelPolicy(settings.channel_security, settings.endpoint_allow, settings.brokers)
-    channels = open_channels(settings, reactor, settings.base_url, policy.permits, stack.callback)
+    channels = open_channels(settings, reactor, settings.base_url, rules.forbids, stack.callback)
     if stores.spans is None:
         return channels
     return {name: TracedChannel(channel, name, stores.spans) for name, channel in channels.items()}
@@ -124,10 +125,11 @@ def open_notification_channels(
 def _start_activation(
     settings: Settings, stores: OpenedStores, parts: NotificationParts, reactor: Any, stack: AsyncExitStack
 ) -> None:
-    async def unserved() -> list[tuple[str, str, str]]:
+    async def unserved() -> list[tuple[str, str, str, str]]:
         """Subscriptions that lost their topic, also through changes of other processes."""
         await refresh(stores.fhir, stores.matcher)
-        return [(one.tenant, one.id, one.reason) for one in stores.matcher.unserved.values() if one.status != "error"]
+        lost = [one for one in stores.matcher.unserved.values() if one.status != "error"]
+        return [(one.tenant, one.id, one.version_id, one.reason) for one in lost]
 
     activate = Activate(
         stores.deliveries,
@@ -137,6 +139,7 @@ def _start_activation(
         now,
         _status_setter(settings, stores, FIRING),
         unserved,
+        reactor,
     )
     poll_seconds = settings.worker_poll_ms / 1000
     worker = Worker(activate.step, stores.notifier, "subscription", poll_seconds, reactor, name="activate")
@@ -186,10 +189,9 @@ def _status_setter(settings: Settings, stores: OpenedStores, when: frozenset[str
 
     drafts = system_drafts(settings)
 
-    async def set_one(tenant: str, subscription_id: str, status: str, error: str | None) -> None:
-        await set_status(
-            tenant, subscription_id, status, error, stores.fhir, stores.matcher, now, only_from=when, draft=drafts
-        )
+    async def set_one(tenant: str, id: str, status: str, error: str | None, version_id: str | None) -> None:
+        parts = stores.fhir, stores.matcher, now
+        await set_status(tenant, id, status, error, *parts, only_from=when, version_id=version_id, draft=drafts)
         stores.notifier.notify("delivery")  # events were held until now
 
     return set_one

@@ -47,3 +47,8 @@ def failing_topics(stores: OpenedStores) -> dict[str, object]:
     shown = sorted(found.items())[:_SHOWN]
     topics = [{"topic": url, "rule": rule, "subscriptions": count} for (url, rule), count in shown]
     return {"failing": len(found), "topics": topics}
+
+
+def subscriptions_without_content(stores: OpenedStores) -> dict[str, object]:
+    """The details of the health component `subscriptions`: how many have a creator that may not read what matches."""
+    return {"without_content": stores.matcher.without_content}

@@ -77,14 +77,17 @@ def timeline(message: Mapping[str, Any], effects: Mapping[str, Any]) -> list[Mom
         written[one["written_at"]] += 1
     found += [Moment(at, "written", "good", count) for at, count in written.items()]
     if message.get("delivered_at"):
-        found.append(Moment(message["delivered_at"], "delivered", "good"))
+        setting = message.get("passed_through") or ""
+        kind = "passed_through" if setting else "delivered"
+        found.append(Moment(message["delivered_at"], kind, "good", detail=setting))
     for one in effects["notifications_fired"]:
         kind, tone = ("notified", "good") if one["outcome"] == "success" else ("not_notified", "bad")
         detail = " ".join(filter(None, (one["subscription_id"], one["error"] or "")))
         found.append(Moment(one["attempted_at"], kind, tone, detail=detail))
     found.sort(key=lambda one: one.at)
     if message.get("next_attempt_at") and message["status"] == "FAILED":
-        found.append(Moment(message["next_attempt_at"], "next", "warn"))
+        kind, tone = ("next_in_vain", "bad") if message.get("permanent") else ("next", "warn")
+        found.append(Moment(message["next_attempt_at"], kind, tone))
     return found
 
 

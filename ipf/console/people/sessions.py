@@ -18,8 +18,8 @@ from secrets import token_urlsafe
 
 from ipf.config.console import ConsoleSettings
 
-MOST = 1000
-"""Sessions at once; the one that was idle longest makes room."""
+MOST, MOST_OF_PERSON = 1000, 50
+"""Sessions at once, and of one person; the one that was idle longest makes room."""
 
 Clock = Callable[[], float]
 
@@ -65,7 +65,7 @@ class Sessions:
     def begin(self, person: str, name: str, role: Role, id_token: str = "", access_token: str = "") -> Session:
         """A session with a new id: an id from before the sign-in is never taken over."""
         now = self._now()
-        self._drop_old(now)
+        self._drop_old(now, person)
         session = Session(token_urlsafe(32), person, name, role, token_urlsafe(32), now, now, id_token, access_token)
         self._known[session.id] = session
         return session
@@ -92,10 +92,12 @@ class Sessions:
     def _is_over(self, session: Session, now: float) -> bool:
         return now - session.used > self._idle or now - session.began > self._longest
 
-    def _drop_old(self, now: float) -> None:
+    def _drop_old(self, now: float, person: str) -> None:
         self._known = {id: one for id, one in self._known.items() if not self._is_over(one, now)}
-        while len(self._known) >= MOST:
-            del self._known[min(self._known, key=lambda id: self._known[id].used)]
+        own = [one for one in self._known.values() if one.person == person]
+        if len(own) >= MOST_OF_PERSON or len(self._known) >= MOST:
+            several = own if len(own) >= MOST_OF_PERSON else self._known.values()
+            del self._known[min(several, key=lambda one: one.used).id]
 
 
 def role_of(values: Iterable[str], settings: ConsoleSettings) -> Role | None:
@@ -116,9 +118,9 @@ def cookie_name(is_secure: bool) -> str:
     return "__Host-ipf" if is_secure else "ipf"
 
 
-def cookie(name: str, value: str, is_secure: bool, *, seconds: int | None = None, path: str = "/") -> tuple[str, str]:
+def cookie(name: str, value: str, is_secure: bool, *, seconds: int | None = None) -> tuple[str, str]:
     """A Set-Cookie header.  `seconds` None: until the browser closes; 0: delete it."""
-    text = f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax"
+    text = f"{name}={value}; Path=/; HttpOnly; SameSite=Lax"
     if is_secure:
         text += "; Secure"
     return "Set-Cookie", text if seconds is None else f"{text}; Max-Age={seconds}"

@@ -1,21 +1,25 @@
 """Sign-in of people: OpenID Connect authorization code flow with PKCE.
 
-`begin` sends the browser to the provider with a state, a nonce and a code challenge, which it keeps under a random id
-in a short-lived cookie.  `finish` takes the code that the browser brings back, exchanges it at the provider, and
-verifies the ID token: signature, issuer, audience, times, nonce.  The tokens stay here.
-`logout_url` is the provider's page that ends its own session.
+`begin` sends the browser to the provider with a state, a nonce and a code challenge.  What it must know again later is
+in a short-lived cookie, encrypted with a key of this process (Fernet): nothing of a sign-in that nobody finishes stays
+here.  `finish` takes the code that the browser brings back, exchanges it at the provider, and verifies the ID token:
+signature, issuer, audience, times, nonce.  The tokens stay here.  `logout_url` is the provider's page that ends its own
+session.
+
+The discovery document and the keys of the provider are cached (`wire/http/oidc.py`).  A begun sign-in asks the provider
+nothing.  Codes that it refuses are counted by address: beyond REFUSALS in a minute none of this address is sent on.
 
 The variables OIDC_* are read at every call, so they can be changed while the console runs.
 
 Sources: interface specification "Operator UI"; OpenID Connect Core 1.0 section 3.1, RP-Initiated Logout 1.0; RFC 7636;
-RFC 9700 section 2.1.
+RFC 9700 section 2.1; https://github.com/fernet/spec.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_urlsafe
@@ -23,24 +27,29 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import jwt
+from cryptography.fernet import Fernet, InvalidToken
+from twisted.internet.interfaces import IReactorTime
 
 from ipf.config.console import ConsoleSettings, Oidc
 from ipf.console.people.sessions import Role, role_of
 from ipf.errors import Category, Problem
-from ipf.fhir.model.json import loads
-from ipf.security.keys import KeySet
-from ipf.security.tokens import TokenRefused, verify_signature
-from ipf.wire.client.remote_service import RemoteService
+from ipf.fhir.model.json import dumps, loads
+from ipf.security.addresses import AddressLimit
+from ipf.security.tokens import TokenRefused, UnknownKey, WrongSignature, verify_signature
+from ipf.wire.client.remote_service import RemoteService, Response
+from ipf.wire.http.oidc import KeySource
 
-DISCOVERY = "/.well-known/openid-configuration"
 PENDING_SECONDS = 600
 """How long a person may take at the provider."""
-_MOST_PENDING = 10_000
+REFUSALS, REFUSALS_SECONDS = 60, 60.0
+LONGEST_TARGET = 1500
+"""Characters of a page to return to: browsers keep cookies of 4,096 bytes."""
+_LONGEST_COOKIE = 8192
 _SKEW_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Begun:
     """A sign-in that has begun.  `target`: the page to return to."""
 
     state: str
@@ -48,7 +57,13 @@ class Pending:
     verifier: str
     redirect_uri: str
     target: str
-    began: float
+
+
+class TooManyRefusals(Problem):
+    """Too many codes from one address were refused."""
+
+    def __init__(self) -> None:
+        super().__init__(Category.UNAVAILABLE, "too many refused sign-ins from this address; try again in a minute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class Person:
 
 
 class SignIn:
-    """`read`: the provider as the variables name it now; `now`: seconds since 1970."""
+    """`read`: the provider as the variables name it now; `now`: seconds since 1970; `clock`: for what is cached."""
 
     def __init__(
         self,
@@ -71,12 +86,16 @@ class SignIn:
         read: Callable[[], Oidc | tuple[str, ...]],
         service: RemoteService,
         now: Callable[[], float],
+        clock: IReactorTime,
     ) -> None:
         self._settings = settings
         self._read = read
         self._service = service
         self._now = now
-        self._pending: dict[str, Pending] = {}
+        self._clock = clock
+        self._fernet = Fernet(Fernet.generate_key())
+        self._known: tuple[str, KeySource] | None = None
+        self._refusals = AddressLimit(REFUSALS, REFUSALS_SECONDS, now)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -85,37 +104,46 @@ class SignIn:
         return () if isinstance(found, Oidc) else found
 
     async def begin(self, redirect_uri: str, target: str) -> tuple[str, str]:
-        """The id of the sign-in for its cookie, and the provider's URL.  Problem UPSTREAM or UNAVAILABLE."""
+        """The cookie of the sign-in, and the provider's URL.  Problem UPSTREAM or UNAVAILABLE."""
         provider = self._provider()
-        document = await self._discovered(provider)
-        pending = Pending(token_urlsafe(24), token_urlsafe(24), token_urlsafe(48), redirect_uri, target, self._now())
-        id = token_urlsafe(24)
-        self._keep(id, pending)
-        challenge = urlsafe_b64encode(sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
+        document = await self._source(provider).document()
+        target = target if len(target) <= LONGEST_TARGET else "/"
+        begun = Begun(token_urlsafe(24), token_urlsafe(24), token_urlsafe(48), redirect_uri, target)
+        challenge = urlsafe_b64encode(sha256(begun.verifier.encode()).digest()).rstrip(b"=").decode()
         query = urlencode({
             "response_type": "code", "client_id": provider.client_id, "redirect_uri": redirect_uri,
-            "scope": self._settings.scope, "state": pending.state, "nonce": pending.nonce,
+            "scope": self._settings.scope, "state": begun.state, "nonce": begun.nonce,
             "code_challenge": challenge, "code_challenge_method": "S256",
         })  # fmt: skip
         endpoint = _endpoint(document, "authorization_endpoint")
-        return id, f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
+        sealed = self._fernet.encrypt_at_time(dumps(asdict(begun)), int(self._now())).decode()
+        return sealed, f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
-    async def finish(self, id: str, parameters: Mapping[str, str]) -> tuple[Person, str]:
-        """The person and the page to return to.  Problem FORBIDDEN with the reason; UPSTREAM."""
-        pending = self._pending.pop(id, None)
-        if pending is None or self._now() - pending.began > PENDING_SECONDS:
-            raise _refused("this sign-in is too old or belongs to another browser; begin again")
-        if not compare_digest(parameters.get("state", "").encode(), pending.state.encode()):
+    async def finish(self, cookie: str, parameters: Mapping[str, str], address: str = "") -> tuple[Person, str]:
+        """The person and the page to return to.  `address`: of the browser.
+
+        Problem FORBIDDEN with the reason; UPSTREAM; TooManyRefusals.
+        """
+        begun = self._opened(cookie)
+        if not compare_digest(parameters.get("state", "").encode("utf-8", "replace"), begun.state.encode()):
             raise _refused("the state is not that of this sign-in")
         if "error" in parameters:
             raise _refused(f"the provider answered {parameters['error'][:100]}")
         provider = self._provider()
         if parameters.get("iss", provider.issuer) != provider.issuer:  # RFC 9207
             raise _refused("the answer is from another provider")
-        document = await self._discovered(provider)
-        tokens = await self._exchange(provider, document, parameters.get("code", ""), pending)
-        claims = self._verified(tokens["id_token"], await self._keys(document), provider, pending.nonce)
-        return self._person(claims, tokens), pending.target
+        if self._refusals.is_reached(address):
+            raise TooManyRefusals
+        self._refusals.count(address)  # before the answer, so that many codes at once do not pass
+        person = await self._person_of(provider, parameters.get("code", ""), begun)
+        self._refusals.forgive(address)
+        return person, begun.target
+
+    async def _person_of(self, provider: Oidc, code: str, begun: Begun) -> Person:
+        source = self._source(provider)
+        tokens = await self._exchange(provider, await source.document(), code, begun)
+        claims = await self._verified(tokens["id_token"], source, provider, begun.nonce)
+        return self._person(claims, tokens)
 
     async def logout_url(self, id_token: str, return_to: str) -> str | None:
         """The provider's page that ends its session; None when it has none."""
@@ -123,7 +151,7 @@ class SignIn:
             return None
         try:
             provider = self._provider()
-            endpoint = (await self._discovered(provider)).get("end_session_endpoint")
+            endpoint = (await self._source(provider).document()).get("end_session_endpoint")
         except Problem:
             return None
         if not isinstance(endpoint, str) or not id_token:
@@ -137,36 +165,29 @@ class SignIn:
             raise Problem(Category.UNAVAILABLE, f"sign-in needs {', '.join(found)}")
         return found
 
-    def _keep(self, id: str, pending: Pending) -> None:
-        oldest = self._now() - PENDING_SECONDS
-        self._pending = {key: one for key, one in self._pending.items() if one.began > oldest}
-        if len(self._pending) >= _MOST_PENDING:
-            raise Problem(Category.UNAVAILABLE, "too many sign-ins at once; try again in a minute")
-        self._pending[id] = pending
+    def _opened(self, cookie: str) -> Begun:
+        """What the cookie of a sign-in holds.  Problem FORBIDDEN."""
+        try:
+            sealed = cookie.encode("ascii") if len(cookie) <= _LONGEST_COOKIE else b""
+            found = self._fernet.decrypt_at_time(sealed, PENDING_SECONDS, int(self._now()))
+        except (InvalidToken, UnicodeEncodeError):
+            raise _refused("this sign-in is too old or belongs to another browser; begin again") from None
+        return Begun(**loads(found))
 
-    async def _discovered(self, provider: Oidc) -> dict[str, Any]:
-        document = await self._json(provider.issuer.rstrip("/") + DISCOVERY)
-        if document.get("issuer") != provider.issuer:
-            raise Problem(Category.UPSTREAM, "the discovery document is not that of OIDC_ISSUER")
-        return document
+    def _source(self, provider: Oidc) -> KeySource:
+        """Document and keys of the provider, which are fetched again when another issuer is set."""
+        if self._known is None or self._known[0] != provider.issuer:
+            self._known = provider.issuer, KeySource(provider.issuer, self._fetch, self._clock)
+        return self._known[1]
 
-    async def _keys(self, document: Mapping[str, Any]) -> KeySet:
-        return KeySet.parse(await self._json(_endpoint(document, "jwks_uri")))
+    async def _fetch(self, url: str) -> Response:
+        return await self._service.get(url, {"Accept": "application/json"})
 
-    async def _json(self, url: str) -> dict[str, Any]:
-        reply = await self._service.get(url, {"Accept": "application/json"})
-        body = loads(reply.body) if reply.status == 200 else None
-        if not isinstance(body, dict):
-            raise Problem(Category.UPSTREAM, f"the identity provider answered {reply.status} to {url}")
-        return body
-
-    async def _exchange(
-        self, provider: Oidc, document: Mapping[str, Any], code: str, pending: Pending
-    ) -> dict[str, str]:
+    async def _exchange(self, provider: Oidc, document: Mapping[str, Any], code: str, begun: Begun) -> dict[str, str]:
         """The tokens for a code."""
         form = {
-            "grant_type": "authorization_code", "code": code, "redirect_uri": pending.redirect_uri,
-            "code_verifier": pending.verifier,
+            "grant_type": "authorization_code", "code": code, "redirect_uri": begun.redirect_uri,
+            "code_verifier": begun.verifier,
         }  # fmt: skip
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
@@ -184,10 +205,10 @@ class SignIn:
         access = body.get("access_token")
         return {"id_token": body["id_token"], "access_token": access if isinstance(access, str) else ""}
 
-    def _verified(self, token: str, keys: KeySet, provider: Oidc, nonce: str) -> dict[str, Any]:
+    async def _verified(self, token: str, source: KeySource, provider: Oidc, nonce: str) -> dict[str, Any]:
         """The claims of an ID token.  Problem FORBIDDEN."""
         try:
-            verify_signature(token, keys)
+            await _verify_signature(token, source)
             claims: dict[str, Any] = jwt.decode(
                 token,
                 options={"verify_signature": False, "verify_exp": True, "verify_nbf": True, "verify_iat": True,
@@ -208,6 +229,18 @@ class SignIn:
         shown = next(str(name) for name in names if isinstance(name, str) and name)
         role = role_of(roles_in(claims, self._settings), self._settings)
         return Person(str(claims["sub"]), shown[:100], role, tokens["id_token"], tokens["access_token"])
+
+
+async def _verify_signature(token: str, source: KeySource) -> None:
+    """With the keys that are known, or once with new ones.  Raises TokenRefused."""
+    keys = await source.current()
+    try:
+        verify_signature(token, keys)
+    except (UnknownKey, WrongSignature):
+        renewed = await source.renewed()
+        if renewed is keys:
+            raise
+        verify_signature(token, renewed)
 
 
 def roles_in(claims: Mapping[str, Any], settings: ConsoleSettings) -> Iterator[str]:

@@ -1,22 +1,33 @@
 """Sign-in, sign-out, and the choices of a person: language and theme.
 
-Without the variables OIDC_* a page lists those that are missing.  On loopback a sandbox opens then: everybody is an
-admin without a name, and every page has a banner that says so.
+Without the variables OIDC_* a page lists those that are missing.  On loopback a sandbox opens then, in which everybody
+is an admin without a name, and every page has a banner that says so; not where the console has a token of the admin
+API, which it would use for everybody.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from ipf.console.html.texts import LANGUAGES
 from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
-from ipf.console.people.sign_in import PENDING_SECONDS
-from ipf.console.serving.web import Console, View, base_url, is_secure, language_for, redirect, render, safe_target
+from ipf.console.people.sign_in import PENDING_SECONDS, REFUSALS_SECONDS, TooManyRefusals
+from ipf.console.serving.web import (
+    Console,
+    View,
+    base_url,
+    is_secure,
+    language_for,
+    redirect,
+    render,
+    safe_target,
+    session_of,
+)
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
 
-PENDING = "ipf-sign-in"
-CALLBACK = "/sign-in/callback"
+CALLBACK, BEGUN = "/sign-in/callback", "/sign-in/begun"
 _YEAR = 365 * 86_400
 
 
@@ -29,24 +40,37 @@ async def begin(console: Console, request: Request) -> Answer:
             return _signed_in(console, request, console.sessions.begin("sandbox", "sandbox", Role.ADMIN), target)
         return _problem(console, request, "sign_in.missing", ", ".join(missing), 503)
     try:
-        id, url = await console.sign_in.begin(base_url(console, request) + CALLBACK, target)
+        begun, url = await console.sign_in.begin(base_url(console, request) + CALLBACK, target)
     except Problem as problem:
         return _problem(console, request, "sign_in.provider", problem.text, 502)
     secure = is_secure(console, request)
-    return redirect(url, cookie(PENDING, id, secure, seconds=PENDING_SECONDS, path="/sign-in"))
+    return redirect(url, cookie(_begun_name(secure), begun, secure, seconds=PENDING_SECONDS))
 
 
 async def finish(console: Console, request: Request) -> Answer:
     """`GET /sign-in/callback`: the browser comes back from the provider."""
-    id = cookies_of(request.headers).get(PENDING, "")
+    begun = cookies_of(request.headers).get(_begun_name(is_secure(console, request)), "")
     try:
-        person, target = await console.sign_in.finish(id, dict(request.query))
+        person, target = await console.sign_in.finish(begun, dict(request.query), request.address)
+    except TooManyRefusals as problem:
+        answer = _problem(console, request, "sign_in.refused", problem.text, 429)
+        return replace(answer, headers=[*answer.headers, ("Retry-After", str(int(REFUSALS_SECONDS)))])
     except Problem as problem:
         return _problem(console, request, "sign_in.refused", problem.text, problem.rendering.http_status)
     if person.role is None:
         return _problem(console, request, "sign_in.no_role", person.name, 403)
     session = console.sessions.begin(person.id, person.name, person.role, person.id_token, person.access_token)
     return _signed_in(console, request, session, target)
+
+
+async def begun(console: Console, request: Request) -> Answer:
+    """`GET /sign-in/begun`: to the page that was asked for; a page for a client that does not keep cookies.
+
+    Without this step such a client goes from the page to the sign-in and back without end.
+    """
+    if session_of(console, request.headers, request.base_url) is None:
+        return _problem(console, request, "sign_in.no_cookies", "", 403)
+    return redirect(safe_target(dict(request.query).get("to", "/")))
 
 
 async def end(view: View) -> Answer:
@@ -84,10 +108,15 @@ async def choose(view: View) -> Answer:
 def _signed_in(console: Console, request: Request, session: Session, target: str) -> Answer:
     secure = is_secure(console, request)
     return redirect(
-        target,
+        f"{BEGUN}?{urlencode({'to': target})}",
         cookie(cookie_name(secure), session.id, secure),
-        cookie(PENDING, "", secure, seconds=0, path="/sign-in"),
+        cookie(_begun_name(secure), "", secure, seconds=0),
     )
+
+
+def _begun_name(is_secure: bool) -> str:
+    """The name of the cookie of a begun sign-in."""
+    return cookie_name(is_secure) + "-sign-in"
 
 
 def _problem(console: Console, request: Request, key: str, detail: str, status: int) -> Answer:

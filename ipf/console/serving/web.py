@@ -62,7 +62,7 @@ class Console:
     renderer: Renderer
     static: StaticFiles
     is_sandbox: Callable[[], bool]
-    """Whether nobody signs in: the variables are missing and the listener is on loopback."""
+    """Whether nobody signs in: no provider is set, the listener is on loopback, and the admin API asks for no token."""
 
 
 @dataclass(slots=True)

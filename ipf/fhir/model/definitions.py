@@ -145,7 +145,9 @@ class Definitions:
             inherited = self.search_parameters(base) if base else {}
             own = {row[0]: _parameter(row) for row in self._rows.get(resource_type, ())}
             added = {code: one for code, one in self._custom.get(resource_type, {}).items() if code not in own}
-            found = self._parameters[resource_type] = MappingProxyType({**inherited, **own, **added})
+            found = MappingProxyType({**inherited, **own, **added})
+            if found:  # unknown types are texts of callers, and as many as they like
+                self._parameters[resource_type] = found
         return found
 
     def is_defined(self, resource_type: str, code: str) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import json.scanner
 import re
+from collections.abc import Iterable
 from decimal import Decimal, DecimalException
 from functools import cache
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 import orjson
 
 from ipf.errors import Category, Problem
-from ipf.ports.threads import without_garbage_collection
+from ipf.ports.threads import without_full_collections
 
 __all__ = ["JsonDecimal", "dumps", "indented", "loads"]
 
@@ -37,6 +38,8 @@ MOST_VALUES = 1_000_000
 """Commas, brackets and braces of one text: each value takes up to 250 bytes of memory."""
 _READ_AT_ONCE = 100_000  # of these, by a parser in C: up to 30 ms
 _MARKS = (b",", b"[", b"{")
+_MOST_ESCAPES = 5_000_000  # in all texts together: half a second, and 40 ms of it without pause
+_PIECE = 1024 * 1024  # is counted at once
 _SAFE_INTEGER_LENGTH = 18  # digits that always fit in 64 bits
 # In compact JSON a number follows `":`, `[` or `,`: three expressions, each with a fixed beginning, are searched four
 # times faster than one with alternatives.  A hit inside a string (`"a,1.5"`) only costs the exact path.
@@ -81,11 +84,11 @@ def loads(text: bytes | str, most_values: int = MOST_VALUES) -> Any:
     """
     data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if len(data) > min(_READ_AT_ONCE, most_values):
-        marks = sum(data.count(mark) for mark in _MARKS)
-        if marks > most_values:
-            raise Problem(Category.TOO_LARGE, f"the JSON has more than {most_values} commas, brackets and braces")
+        marks = _count(data, _MARKS, most_values, "commas, brackets and braces")
+        if len(data) > _MOST_ESCAPES:
+            _count(data, (b"\\",), _MOST_ESCAPES, "escaped characters")
         if marks > _READ_AT_ONCE:
-            with without_garbage_collection():
+            with without_full_collections():
                 return _load_carefully(data, _gradual_decoder())
     try:
         value = orjson.loads(data)
@@ -94,6 +97,16 @@ def loads(text: bytes | str, most_values: int = MOST_VALUES) -> Any:
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         pass  # the exact path reports the error
     return _load_carefully(data, _decoder)
+
+
+def _count(data: bytes, marks: Iterable[bytes], most: int, what: str) -> int:
+    """How often the marks occur, counted in pieces.  Problem TOO_LARGE as soon as it is more than `most`."""
+    found = 0
+    for start in range(0, len(data), _PIECE):
+        found += sum(data.count(mark, start, start + _PIECE) for mark in marks)
+        if found > most:
+            raise Problem(Category.TOO_LARGE, f"the JSON has more than {most} {what}")
+    return found
 
 
 def dumps(value: Any) -> bytes:
@@ -149,11 +162,13 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _decimal(literal: str) -> JsonDecimal:
+    if len(literal) > _MOST_DIGITS:
+        raise _OutOfRange(literal)
     try:
         number = JsonDecimal(literal)
     except DecimalException:
         raise _OutOfRange(literal) from None
-    if abs(number.adjusted()) > _LARGEST_EXPONENT or len(literal) > _MOST_DIGITS:
+    if abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise _OutOfRange(literal)
     return number
 

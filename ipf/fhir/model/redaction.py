@@ -4,8 +4,11 @@ A stored Subscription contains them encrypted, as `Name: ipf-sealed:1:...` (`ipf
 a mask instead, and an update with the mask keeps the stored value.  Patches, search parameters and topic expressions
 see the mask too, so that clients can neither copy a secret nor guess it by queries.
 
-A secret belongs to the endpoint that it was registered for.  An update with a new endpoint must contain the secrets
-again; otherwise a client that may change a Subscription could have its secrets sent to another endpoint.
+A secret belongs to the endpoint that it was registered for.  Only the client that registered it may leave it out in an
+update with a new endpoint; otherwise a client that may change a Subscription could have the secrets of another one sent
+to its own endpoint.
+
+Source: decisions "Masked headers".
 """
 
 from __future__ import annotations
@@ -32,15 +35,21 @@ def split_header(header: object) -> tuple[str, str]:
     return (name, value.strip()) if sign else ("", "")
 
 
-def restore_redacted(resource: Json, stored: Json | None) -> Json:
+def has_masks(subscription: Json) -> bool:
+    """Whether a Subscription that a client sends has a mask instead of a secret."""
+    headers = _channel(subscription).get("header", ())
+    return any(split_header(one)[1] == MASK for one in headers)
+
+
+def restore_redacted(resource: Json, stored: Json | None, *, may_move: bool = False) -> Json:
     """A Subscription with the stored values instead of the masks, matched by name and in order.
 
-    Problem BUSINESS_RULE when no stored value matches a mask, or the endpoint has changed.
+    `may_move`: the client has registered the secrets, so that it may change the endpoint.  Problem BUSINESS_RULE when
+    no stored value matches a mask, or another client changes the endpoint.
     """
-    channel = resource.get("channel")
-    headers = channel.get("header", ()) if isinstance(channel, dict) else ()
-    if not any(split_header(one)[1] == MASK for one in headers):
+    if not has_masks(resource):
         return resource
+    headers = resource["channel"]["header"]
     left = list((stored or {}).get("channel", {}).get("header", ()))
     found = []
     for number, one in enumerate(headers):
@@ -51,7 +60,7 @@ def restore_redacted(resource: Json, stored: Json | None) -> Json:
                 text = f"{MASK} means a stored secret, and none is stored for the header {name}"
                 raise Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
             left.remove(one)
-            if _channel(stored or {}).get("endpoint") != _channel(resource).get("endpoint"):
+            if not may_move and _channel(stored or {}).get("endpoint") != _channel(resource).get("endpoint"):
                 raise _moved(name, number)
         found.append(one)
     return {**resource, "channel": {**resource["channel"], "header": found}}
@@ -85,7 +94,7 @@ def refuse_encrypted_headers(sent: Json) -> None:
 
 
 def _moved(name: str, number: int) -> Problem:
-    text = f"the endpoint has changed: send the value of {name} again; the stored one belongs to the old endpoint"
+    text = f"the endpoint has changed: send the value of {name} again; only the client that registered it may mask it"
     return Problem(Category.BUSINESS_RULE, text, f"Subscription.channel.header[{number}]")
 
 

@@ -15,6 +15,9 @@ from decimal import Decimal
 from typing import Any
 from xml.parsers import expat
 
+from ipf.errors import Problem
+from ipf.fhir.model.xml_pieces import check_well_formed
+
 ErrorText = str | None
 Primitive = Callable[[Any], ErrorText]
 
@@ -125,17 +128,13 @@ def _xhtml(value: Any) -> ErrorText:
         return NO_TEXT
     if not value:
         return EMPTY
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = _refuse_doctype
     try:
-        parser.Parse(value, True)
+        check_well_formed(value)
+    except Problem as refused:
+        return refused.text
     except (expat.ExpatError, ValueError):
         return "the narrative is not well-formed XHTML"
     return None
-
-
-def _refuse_doctype(*declared: Any) -> None:
-    raise ValueError("a narrative must not have a DOCTYPE")
 
 
 def _form(name: str) -> Primitive:

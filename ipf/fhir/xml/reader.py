@@ -7,6 +7,7 @@ unchanged.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
@@ -14,13 +15,17 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
-from ipf.fhir.model.json import loads
+from ipf.fhir.model.json import MOST_VALUES, loads
+from ipf.fhir.model.xml_pieces import feed, too_large
+from ipf.fhir.model.xml_values import with_long_values, without_long_values
 from ipf.fhir.xml.members import member_table
 from ipf.ports import Json
 
 _FHIR = "http://hl7.org/fhir "
 _XHTML = "http://www.w3.org/1999/xhtml "
 _DEEPEST = 100
+MOST_ELEMENTS = MOST_VALUES
+"""Elements, comments and processing instructions of one text."""
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGERS = frozenset({"integer", "positiveInt", "unsignedInt"})
@@ -41,11 +46,12 @@ class _Frame:
 
 
 def from_xml(text: bytes) -> Json:
-    """The resource of an XML text as parsed JSON.  Problem MALFORMED names the element."""
-    reader = _ResourceParser(text)
+    """The resource of an XML text as parsed JSON.  Problem MALFORMED names the element; TOO_LARGE."""
+    shortened, values = without_long_values(text)
+    reader = _ResourceParser(shortened, values)
     parser = reader.parser
     try:
-        parser.Parse(text, True)
+        feed(parser, shortened, lambda: reader.events)
     except expat.ExpatError as wrong:
         said = expat.errors.messages.get(wrong.code, "not XML")
         raise _malformed(f"not XML: {said} at line {wrong.lineno} column {wrong.offset + 1}") from None
@@ -57,9 +63,13 @@ def from_xml(text: bytes) -> Json:
 class _ResourceParser:
     """Collects a resource from the parser's events."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, values: Mapping[str, str]) -> None:
+        """`values`: long values that are marks in the text."""
         self.result: Json | None = None
+        self.events = 0  # elements, texts, comments and instructions so far
+        self._elements = 0
         self._text = text
+        self._values = values
         self._frames: list[_Frame] = []
         self._narrative = 0  # open elements inside a div
         self._begin = 0
@@ -72,6 +82,7 @@ class _ResourceParser:
         parser.CharacterDataHandler = self._characters
         parser.StartDoctypeDeclHandler = self._doctype
         parser.XmlDeclHandler = self._declaration
+        parser.CommentHandler = parser.ProcessingInstructionHandler = self._ignored
 
     def _doctype(self, *_: Any) -> None:
         raise _malformed("a DOCTYPE is not accepted")
@@ -80,9 +91,19 @@ class _ResourceParser:
         if encoding is not None and encoding.upper() not in ("UTF-8", "US-ASCII"):
             raise _malformed("the encoding must be UTF-8")
 
+    def _ignored(self, *_: Any) -> None:
+        self._count()
+
+    def _count(self) -> None:
+        self.events += 1
+        self._elements += 1
+        if self._elements > MOST_ELEMENTS:
+            raise too_large(f"the XML has more than {MOST_ELEMENTS} elements and comments")
+
     # -- elements
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count()
         if self._narrative:
             self._inside(name, attributes)
             return
@@ -128,6 +149,7 @@ class _ResourceParser:
 
     def _attributes(self, frame: _Frame, attributes: dict[str, str]) -> None:
         for name, value in attributes.items():
+            value = with_long_values(value, self._values)
             if name == "value" and frame.kind == "primitive":
                 frame.said = _primitive(frame.type, value, frame.place)
             elif name == "id" and frame.kind in ("primitive", "complex"):
@@ -138,6 +160,7 @@ class _ResourceParser:
                 raise _malformed(f"an attribute {name[:60]} is not expected", frame.place)
 
     def _end(self, name: str) -> None:
+        self.events += 1
         if self._narrative:
             self._narrative -= 1
             if not self._plain:
@@ -180,6 +203,7 @@ class _ResourceParser:
                 parent.value[name].append(item)
 
     def _characters(self, text: str) -> None:
+        self.events += 1
         if self._narrative:
             if not self._plain:
                 self._rewritten.append(escape(text))
@@ -214,9 +238,10 @@ class _ResourceParser:
             here = self.parser.CurrentByteIndex
             is_closed = self._text[here : here + 5] == b"</div"  # else it is <div .../>
             end = self._text.index(b">", here) + 1 if is_closed else self._text.index(b"/>", self._begin) + 2
-            parent.value["div"] = self._text[self._begin : end].decode()
+            div = self._text[self._begin : end].decode()
         else:
-            parent.value["div"] = "".join(self._rewritten)
+            div = "".join(self._rewritten)
+        parent.value["div"] = with_long_values(div, self._values)
 
 
 def _written(attributes: dict[str, str]) -> str:

@@ -20,6 +20,7 @@ from xml.parsers import expat
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.definitions import definitions
+from ipf.fhir.model.xml_pieces import feed_narrative
 from ipf.fhir.xml.members import Member, is_attribute, members_of
 from ipf.fhir.xml.reader import from_xml
 from ipf.ports import Json
@@ -144,7 +145,7 @@ def _is_div(text: str) -> bool:
     parser.StartElementHandler = lambda name, _: seen.append(name) if not seen else None
     parser.StartDoctypeDeclHandler = _refuse_doctype
     try:
-        parser.Parse(text.encode(), True)
+        feed_narrative(parser, text)
     except (expat.ExpatError, Problem):
         return False
     return text.startswith("<div") and seen == [f"{_XHTML} div"]

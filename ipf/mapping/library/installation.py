@@ -24,7 +24,7 @@ from ipf.mapping.library import profiled
 from ipf.mapping.library.installed_maps import newly_broken
 from ipf.mapping.library.maps import Library, MappingResult
 from ipf.ports import ALL_SENDERS, Claimed, InstalledMap, Json, Mapped, Mapper, MappingStore, Override
-from ipf.ports.threads import without_garbage_collection
+from ipf.ports.threads import without_full_collections
 
 log = Logger()
 
@@ -177,7 +177,7 @@ class Installation:
         """
 
         def build() -> None:
-            with without_garbage_collection():
+            with without_full_collections():
                 broken = self._build(installed, False).find_broken()
                 problem = broken.get(candidate) or newly_broken(self.library.broken, broken)
                 if problem is not None and candidate not in broken:  # other processes may have found more

@@ -28,6 +28,8 @@ from twisted.python.failure import Failure as Failed
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.convert.batches import SHARED_PROCESS, BatchPolicy, even_size, next_batch
+from ipf.pipeline.convert.failures import FHIR_STAGE, MAPPING_STAGE, Failure
+from ipf.pipeline.convert.isolation import settled, submitted
 from ipf.pipeline.convert.log_lines import map_fields, message_fields, report_end, report_warning
 from ipf.pipeline.convert.unread_counts import UnreadCounter
 from ipf.ports import (
@@ -41,18 +43,15 @@ from ipf.ports import (
     PermanentErrors,
     Settlement,
     Status,
-    UnmappedCode,
     UnreadField,
 )
 from ipf.ports.identity import IdentityConflict, IdentityFinding
+from ipf.ports.messages.inbox import PASSTHROUGH_SETTING
 from ipf.rest.interactions.bundle_entries import entries_in
 from ipf.rest.write.unit import Submit, Unit
 from ipf.telemetry.logs import event_line
 
 log = Logger(namespace="ipf.convert")
-
-MAPPING_STAGE = "matchbox"  # the stage names of the specification
-FHIR_STAGE = "hapi"
 
 
 class ConversionMetrics(Protocol):
@@ -75,21 +74,6 @@ class ConversionMetrics(Protocol):
 
     def failed_permanently(self, reason: str) -> None:
         """An attempt ended with an error that no retry mends.  `reason`: its category."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A failed attempt: its stage, the problem, and the unmapped codes when the message was mapped."""
-
-    stage: str
-    problem: Problem
-    unmapped: tuple[UnmappedCode, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The text of `last_error`: stage name, `permanent` when no retry mends it, and reason."""
-        mark = "permanent: " if self.problem.is_permanent else ""
-        return f"{self.stage}: {mark}{self.problem}"
 
 
 @dataclass(slots=True)
@@ -150,7 +134,7 @@ class Converter:
         self._claimed: dict[tuple[int, int], Claimed] = {}  # by id and fence: another runner may claim it again
         self._unread_counter = unread
         self._unread: dict[int, Callable[[], Sequence[UnreadField]]] = {}
-        self._reasons: dict[int, str] = {}
+        self._failures: dict[int, Failure] = {}
         self._stopping = False
         self._claim_lock = DeferredLock()
         self._claim_in_doubt = False
@@ -208,12 +192,12 @@ class Converter:
         mapped_messages: list[MappedMessage] = []
         failures: list[tuple[Claimed, Failure]] = []
         for message in batch:
-            if message.message_type in self._passthrough and not (self._is_mapped and await self._is_mapped(message)):
-                settlements.append(self._pass_through(message))
-                continue
-            outcome = await self._map(message)
+            outcome = await self._taken(message)
             if isinstance(outcome, MappedMessage):
                 mapped_messages.append(outcome)
+            elif isinstance(outcome, Settlement):
+                settlements.append(outcome)
+                continue
             else:
                 failures.append((message, outcome))
             await self._yield_to_reactor()
@@ -221,6 +205,17 @@ class Converter:
         settlements += [self._failure_settlement(message, failure) for message, failure in failures]
         await self._settle(batch, settlements)
         return {message.ordering_key for message, failure in failures if self._holds(failure)}
+
+    async def _taken(self, message: Claimed) -> MappedMessage | Settlement | Failure:
+        """The message mapped, or passed through; or its failure, whatever it is."""
+        try:
+            is_passed = message.message_type in self._passthrough
+            if is_passed and not (self._is_mapped and await self._is_mapped(message)):
+                return self._pass_through(message)
+        except Exception as error:
+            self._raise_if_stopped(error)
+            return Failure(MAPPING_STAGE, problem_of(error, message.correlation_id))
+        return await self._map(message)
 
     def _holds(self, failure: Failure) -> bool:
         return self._permanent.hold or not failure.problem.is_permanent
@@ -237,6 +232,7 @@ class Converter:
                 message_type=message.message_type,
                 source_id=message.source_id,
                 source_system=message.source_system,
+                setting=PASSTHROUGH_SETTING,
             ),
             correlation_id=message.correlation_id,
         )
@@ -282,11 +278,7 @@ class Converter:
         if not mapped_messages:
             return []
         began = perf_counter()
-        try:
-            results = await self._submit([mapped_message.unit for mapped_message in mapped_messages])
-        except Exception as error:
-            self._raise_if_stopped(error)
-            results = [problem_of(error, mapped_messages[0].message.correlation_id)] * len(mapped_messages)
+        results = await submitted(self._submit, [one.unit for one in mapped_messages], self._problem_of)
         share = (perf_counter() - began) / len(mapped_messages)
         settlements = []
         for mapped_message, result in zip(mapped_messages, results, strict=True):
@@ -302,6 +294,10 @@ class Converter:
         if settlements:
             self._notifier.notify("delivery")
         return settlements
+
+    def _problem_of(self, error: Exception, correlation_id: str) -> Problem:
+        self._raise_if_stopped(error)
+        return problem_of(error, correlation_id)
 
     def _success_settlement(self, mapped_message: MappedMessage, differences: Sequence[IdentityFinding]) -> Settlement:
         message = mapped_message.message
@@ -321,17 +317,18 @@ class Converter:
     def _failure_settlement(self, message: Claimed, failure: Failure) -> Settlement:
         """FAILED with the time of the next attempt, or DEAD_LETTER after the last one."""
         problem, count = failure.problem, message.attempt_count + 1
-        self._reasons[message.id] = problem.category.name
+        self._failures[message.id] = failure
+        is_last = count >= self._backoff.max_attempts or (problem.is_permanent and self._permanent.dead_letter)
         settlement = Settlement(
             message.id,
             message.fence,
             Status.DEAD_LETTER,
             count,
-            failure.text,
+            failure.text(message, is_last=is_last),
             permanent=problem.is_permanent,
             conflict=problem.finding if isinstance(problem, IdentityConflict) else None,
         )
-        if count >= self._backoff.max_attempts or (problem.is_permanent and self._permanent.dead_letter):
+        if is_last:
             return replace(settlement, unmapped=failure.unmapped)
         due = self._clock() + timedelta(milliseconds=self._backoff.delay_ms(count))
         return replace(settlement, status=Status.FAILED, next_attempt_at=due)
@@ -354,19 +351,23 @@ class Converter:
         by_id = {message.id: message for message in batch}
         for settlement, is_kept in zip(settlements, kept, strict=True):
             self._claimed.pop((settlement.id, settlement.fence), None)
-            self._report(by_id[settlement.id], settlement, is_kept)
+            message = by_id[settlement.id]
+            try:
+                self._report(message, settlement, is_kept)
+            except Exception:  # it is settled: the others are reported, and the next batch is taken
+                log.failure("a message was not reported", correlation_id=message.correlation_id)
 
     async def _settled(self, settlements: Sequence[Settlement]) -> list[bool]:
         while True:
             try:
-                return await self._inbox.settle(settlements)
+                return await settled(self._inbox.settle, settlements)
             except StoreUnreachable:
                 if self._stopping:
                     raise
                 await self._wait_for_store()
 
     def _report(self, message: Claimed, settlement: Settlement, is_kept: bool) -> None:
-        reason, unread = self._reasons.pop(message.id, ""), self._unread.pop(message.id, None)
+        failure, unread = self._failures.pop(message.id, None), self._unread.pop(message.id, None)
         if not is_kept:
             log.warn(event_line("lease_lost", message_id=message.id), correlation_id=message.correlation_id)
             return
@@ -374,13 +375,14 @@ class Converter:
             return
         age = (self._clock() - message.received_at).total_seconds()
         self._metrics.settled(message, settlement.status, age)
+        reason = "" if failure is None else failure.problem.category.name
         if settlement.permanent:
             self._metrics.failed_permanently(reason)
         if settlement.status is Status.DEAD_LETTER:
             self._metrics.dead_lettered(message, reason)
         if unread is not None and self._unread_counter is not None:
             self._unread_counter.add(message, unread())
-        report_end(message, settlement, self._backoff, self._dlq_level)
+        report_end(message, settlement, self._backoff, self._dlq_level, "" if failure is None else failure.stage)
 
 
 def receipt_key(message: Claimed) -> str:

@@ -35,8 +35,10 @@ def map_fields(canonical: str | None) -> dict[str, Any]:
     return {"map_url": url} if version is None else {"map_url": url, "map_version": version}
 
 
-def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_level: NamedConstant) -> None:
-    """Log the `event=` line of a settled row."""
+def report_end(
+    message: Claimed, settlement: Settlement, backoff: Backoff, dlq_level: NamedConstant, stage: str = ""
+) -> None:
+    """Log the `event=` line of a settled row.  `stage`: where it failed, `matchbox` or `hapi`."""
     common: dict[str, Any] = {
         **message_fields(message),
         "source_system": message.source_system,
@@ -47,7 +49,8 @@ def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_l
         line = event_line("delivered", **common, **map_fields(settlement.map_url))
         log.info(line, correlation_id=message.correlation_id)
     elif settlement.status is Status.DEAD_LETTER:
-        line = event_line("dlq", **common, attempt_count=settlement.attempt_count, last_error=settlement.error)
+        attempts = settlement.attempt_count
+        line = event_line("dlq", **common, attempt_count=attempts, stage=stage, last_error=settlement.error)
         log.emit(dlq_level, line, correlation_id=message.correlation_id)
     else:
         wait = backoff.delay_ms(settlement.attempt_count)
@@ -56,6 +59,7 @@ def report_end(message: Claimed, settlement: Settlement, backoff: Backoff, dlq_l
             **common,
             attempt_count=settlement.attempt_count,
             backoff_ms=wait,
+            stage=stage,
             last_error=settlement.error,
         )
         log.info(line, correlation_id=message.correlation_id)

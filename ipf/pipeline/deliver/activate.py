@@ -4,9 +4,10 @@ Input: subscriptions with status `requested`, past their `end`, or no longer ser
 matching index.  Output: a new version of the Subscription, written by `set_status` in one transaction with the
 service's own row.  Crash: the row is unchanged, and the next step takes it again.
 
-A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`,
-anything else `error`.  Other subscriptions are activated without a request (decisions section 6).  A channel that this
-server does not support makes the status `error` with the reason.
+A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`.  A
+handshake that fails is repeated with growing pauses for 30 seconds (`handshake.py`); then the status is `error`, and
+its text says how often it was tried.  Each attempt is in the ledger.  Other subscriptions are activated without a
+request (decisions section 6).  A channel that this server does not support makes the status `error` with the reason.
 
 The specification expects activation "within about a second": writing a Subscription notifies this stage, and its
 worker polls every second.  Handshakes run concurrently, so that a slow endpoint does not delay others.
@@ -15,6 +16,7 @@ worker polls every second.  Handshakes run concurrently, so that a slow endpoint
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from twisted.internet.defer import Deferred
@@ -22,30 +24,40 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
-from ipf.pipeline.deliver.handshake import shake_hands
-from ipf.pipeline.worker import finished_within
+from ipf.pipeline.deliver.handshake import ACTIVATION_SECONDS, pause_after, shake_hands
+from ipf.pipeline.worker import Sleep, finished_within
 from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
+from ipf.subscriptions.criteria import end_of
 
 log = Logger()
 
 BATCH = 100
 CHECK_INTERVAL = timedelta(seconds=0.9)
+LEAST_TIME_LIMIT_SECONDS = 1.0
+LONGEST_UNSEEN_CHANGE_SECONDS = 1.0
+"""A Subscription that is changed between two handshakes gets the new one within a second."""
 
-# set_status(tenant, subscription id, status, error text or None): Problem when it cannot be written.
-SetStatus = Callable[[str, str, str, str | None], Awaitable[None]]
+# set_status(tenant, subscription id, status, error text or None, version or None): Problem when it cannot be written.
+# Nothing is written when the Subscription has another version: it was requested again, or changed.
+SetStatus = Callable[[str, str, str, str | None, str | None], Awaitable[None]]
 SubscriptionKey = tuple[str, str]
 """(tenant, subscription id)"""
 
 
-async def _no_unserved() -> Sequence[tuple[str, str, str]]:
+async def _no_unserved() -> Sequence[tuple[str, str, str, str]]:
     return ()
+
+
+class _Stopped(Exception):
+    """The handshakes with one Subscription end without a result: it was changed, or the service stops."""
 
 
 class Activate:
     """The stage; `step` changes the status of up to `BATCH` subscriptions of each kind.
 
     `set_status` writes `active` or `error` for a `requested` subscription, `end` writes `off` or `error` in any status.
-    `unserved()`: (tenant, id, reason) of subscriptions that cannot fire.
+    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `clock`: of the pauses between
+    handshakes; None = one handshake decides.
     """
 
     def __init__(
@@ -56,7 +68,8 @@ class Activate:
         compose: Compose | None = None,
         now: Clock = lambda: datetime.now(UTC),
         end: SetStatus | None = None,
-        unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str]]]] = _no_unserved,
+        unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str, str]]]] = _no_unserved,
+        clock: IReactorTime | None = None,
     ) -> None:
         self._queue = queue
         self._set_status = set_status
@@ -65,6 +78,8 @@ class Activate:
         self._now = now
         self._end = end
         self._unserved = unserved
+        self._clock = clock
+        self._pauses: list[Sleep] = []
         self._logged_refusals: dict[SubscriptionKey, str] = {}
         self._last_check: datetime | None = None
         self._stopping = False
@@ -87,6 +102,8 @@ class Activate:
     async def stop(self, within_seconds: float, clock: IReactorTime) -> bool:
         """Wait for running handshakes; False on timeout: they are repeated after the next start."""
         self._stopping = True
+        for pause in self._pauses:
+            pause.end()
         return await finished_within(list(self._handshakes.values()), within_seconds, clock)
 
     def _is_check_due(self) -> bool:
@@ -101,11 +118,13 @@ class Activate:
         """Change the status of subscriptions past their end, and of those that can no longer be served."""
         moved = 0
         for tenant, id in await self._queue.ended(BATCH):
-            moved += await self._change_status(self._end, tenant, id, "off", None)
-        for tenant, id, reason in await self._unserved():
-            moved += await self._change_status(
-                self._end, tenant, id, "error", f"it cannot be served any more: {reason}"
-            )
+            lease = await self._queue.peek(tenant, id)
+            end = None if lease is None else end_of(lease.resource)
+            if lease is not None and end is not None and end <= self._now():
+                moved += await self._change_status(self._end, tenant, id, "off", None, lease.version_id)
+        for tenant, id, version_id, reason in await self._unserved():
+            text = f"it cannot be served any more: {reason}"
+            moved += await self._change_status(self._end, tenant, id, "error", text, version_id or None)
         return moved
 
     async def _activate(self, tenant: str, subscription_id: str) -> bool:
@@ -118,7 +137,8 @@ class Activate:
         reason = channel.unavailable if channel else f"this server has no channel {terms.channel_type}"
         if channel is None or reason is not None or not terms.needs_handshake:
             status = "active" if reason is None else "error"
-            return await self._change_status(self._set_status, tenant, subscription_id, status, reason)
+            named = tenant, subscription_id
+            return await self._change_status(self._set_status, *named, status, reason, lease.version_id)
         work = Deferred.fromCoroutine(self._handshake(lease, self._compose, channel))
         if not work.called:
             self._handshakes[tenant, subscription_id] = work
@@ -129,36 +149,77 @@ class Activate:
         self._handshakes.pop(subscription, None)
 
     async def _handshake(self, lease: Lease, compose: Compose, channel: Channel) -> None:
-        """Send the handshake, record it, set the status.  It is repeated when the store was unreachable."""
+        """Shake hands and set the status.  It begins anew when the store was unreachable."""
         try:
-            attempt = await shake_hands(lease, compose, channel, self._now)
-            if self._stopping and not attempt.succeeded:
-                return  # the stop may have cancelled the request
-            reason = attempt.error
-            await self._queue.record(lease.tenant, lease.subscription_id, [attempt])
-        except StoreUnreachable:
-            return
-        except Problem as problem:
-            reason = f"it cannot be composed: {problem.text}"
-        subscription = lease.tenant, lease.subscription_id
-        try:
-            now = await self._queue.peek(*subscription)
-            if now is None or now.resource.get("meta") != lease.resource.get("meta"):
-                return  # the Subscription was changed, perhaps its endpoint: a new handshake follows
-            if reason is None:
-                await self._change_status(self._set_status, *subscription, "active", None)
-            else:
-                await self._change_status(self._set_status, *subscription, "error", f"the handshake failed: {reason}")
-        except StoreUnreachable:
+            reason = await self._reason_to_refuse(lease, compose, channel)
+            subscription = lease.tenant, lease.subscription_id
+            if await self._is_unchanged(lease):
+                status = "active" if reason is None else "error"
+                await self._change_status(self._set_status, *subscription, status, reason, lease.version_id)
+        except (StoreUnreachable, _Stopped):
             return
 
+    async def _reason_to_refuse(self, lease: Lease, compose: Compose, channel: Channel) -> str | None:
+        """Why the endpoint cannot be activated; None: it acknowledged a handshake.  Each one is in the ledger."""
+        began, failures = self._seconds(), 0
+        while True:
+            left = max(ACTIVATION_SECONDS - (self._seconds() - began), LEAST_TIME_LIMIT_SECONDS)
+            try:
+                attempt, retry_after = await shake_hands(lease, compose, channel, self._now, left)
+            except StoreUnreachable:
+                raise
+            except Problem as problem:
+                return f"it cannot be composed: {problem.text}"
+            if self._stopping and not attempt.succeeded:
+                raise _Stopped  # the stop may have cancelled the request
+            failures += 1
+            elapsed = self._seconds() - began
+            pause = None if attempt.succeeded else pause_after(failures, elapsed, retry_after)
+            if pause is not None and self._clock is not None:
+                text = f"{attempt.error} (handshake {failures}, the next in {round(pause, 1):g} s)"
+                await self._queue.record(lease.tenant, lease.subscription_id, [replace(attempt, error=text)])
+                await self._wait(lease, pause)
+                continue
+            await self._queue.record(lease.tenant, lease.subscription_id, [attempt])
+            if attempt.succeeded:
+                return None
+            times = "" if failures == 1 else f" {failures} times in {elapsed:.0f} s"
+            return f"the handshake failed{times}: {attempt.error}"
+
+    async def _wait(self, lease: Lease, seconds: float) -> None:
+        """Wait until the next handshake.  _Stopped: the Subscription was changed, perhaps its endpoint, or the stop."""
+        while self._clock is not None:
+            if self._stopping or not await self._is_unchanged(lease):
+                raise _Stopped
+            if seconds <= 0:
+                return
+            pause = Sleep(self._clock, min(seconds, LONGEST_UNSEEN_CHANGE_SECONDS))
+            self._pauses.append(pause)
+            await pause.finished
+            self._pauses.remove(pause)
+            seconds -= LONGEST_UNSEEN_CHANGE_SECONDS
+
+    async def _is_unchanged(self, lease: Lease) -> bool:
+        """Whether the Subscription is what it was; otherwise a new handshake follows."""
+        current = await self._queue.peek(lease.tenant, lease.subscription_id)
+        return current is not None and current.resource.get("meta") == lease.resource.get("meta")
+
+    def _seconds(self) -> float:
+        return 0.0 if self._clock is None else self._clock.seconds()
+
     async def _change_status(
-        self, set_status: SetStatus | None, tenant: str, subscription_id: str, status: str, error: str | None
+        self,
+        set_status: SetStatus | None,
+        tenant: str,
+        subscription_id: str,
+        status: str,
+        error: str | None,
+        version_id: str | None = None,
     ) -> bool:
         if set_status is None:
             return False
         try:
-            await set_status(tenant, subscription_id, status, error)
+            await set_status(tenant, subscription_id, status, error, version_id)
         except StoreUnreachable:
             raise
         except Problem as problem:

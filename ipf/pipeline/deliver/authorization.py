@@ -1,13 +1,14 @@
-"""Authorization of notifications: each event is checked against the grants of all writers of the Subscription.
+"""Authorization of notifications: each event is checked against the grants of the creator of the Subscription.
 
-Events are matched within the grants that the writers had then (`subscriptions/writers.py`).  Here the grants of now are
-checked: an event outside the limits of a scope (another patient, another category) is skipped.  An event of a resource
-type without any scope is sent without content: to register, a client needs only `Subscription.crus` (interface
-specification "FHIR surface" 3), and "a notification is a signal to refresh".  A Subscription written without
-authentication has no writers; its notifications are not limited.
+The creator is the client that created the Subscription, or that replaced its criteria or channel.  Events are matched
+within the grants that it had then (`subscriptions/writers.py`).  Here the grants of now are checked: an event outside
+the limits of a scope (another patient, another category) is skipped.  An event of a resource type without any scope is
+sent in the registered form without content (`Lease.is_content_withheld`): to register, a client needs only
+`Subscription.crus` (interface specification "FHIR surface" 3), and "a notification is a signal to refresh".  With
+`SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ` it is sent with content.  A Subscription written without authentication has no
+creator; its notifications are not limited.
 
-Several clients may write one Subscription, but its endpoint belongs to one of them.  Therefore the grants of all
-clients that wrote the Subscription since the endpoint was set apply.  A websocket client counts as one of them.
+A websocket client counts beside the creator.
 
 An endpoint of a client that sees only a part of a type counts from the event after which the client took it over: it
 gets no earlier events, and its first one has number 1.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ipf.errors import Category, Problem
 from ipf.ports import Caller, Compose, Event, Json, Lease, Notification, Terms, Version
@@ -47,9 +49,16 @@ class Authorization:
     """`ports.Compose` around another one, and the filter of events before they are sent."""
 
     def __init__(
-        self, grants: CreatorGrants, compose: Compose, read_version: ReadVersion, read_many: ReadMany | None = None
+        self,
+        grants: CreatorGrants,
+        compose: Compose,
+        read_version: ReadVersion,
+        read_many: ReadMany | None = None,
+        *,
+        subscribers_read: bool = False,
     ) -> None:
         self._grants = grants
+        self._decide = partial(decide, subscribers_read=subscribers_read)
         self._read_many = read_many
         self._compose = compose
         self._read_version = read_version
@@ -70,7 +79,7 @@ class Authorization:
                 continue
             event = await self._with_last_body(lease.tenant, event, callers)
             others = [one for one, first in since if first is None or event.number <= first]
-            if all(decide(one, event) is not Decision.SKIP for one in callers) and (
+            if all(self._decide(one, event) is not Decision.SKIP for one in callers) and (
                 not others or await self._was_visible(lease.tenant, event, others)
             ):
                 found.append(event)
@@ -89,7 +98,7 @@ class Authorization:
             if newest is None or newest.version_id == event.version_id:
                 return True
             now = replace(event, version_id=newest.version_id, body=newest.body, last_body=b"")
-            return all(decide(one, now) is not Decision.SKIP for one in limited)
+            return all(self._decide(one, now) is not Decision.SKIP for one in limited)
 
         return [event for event in events if is_shown(event)]
 
@@ -106,7 +115,7 @@ class Authorization:
         if last is None or last.deleted:
             return True
         before = replace(event, version_id=number, occurred_at=last.last_updated, body=last.body)
-        return all(decide(one, before) is not Decision.SKIP for one in callers)
+        return all(self._decide(one, before) is not Decision.SKIP for one in callers)
 
     async def numbered_from(self, lease: Lease, caller: Caller) -> int | None:
         """See `security.event_access.numbered_from`.  Raises SubscriptionChanged, StoreUnreachable."""
@@ -126,8 +135,8 @@ class Authorization:
         if first:
             events = [replace(event, number=event.number - first) for event in events]
         lease = replace(_counted(lease, first), callers=callers)
-        if any(decide(one, event) is not Decision.SEND for one in callers for event in events):
-            lease = replace(lease, resource=without_payload(lease.resource))
+        if any(self._decide(one, event) is not Decision.SEND for one in callers for event in events):
+            lease = replace(lease, is_content_withheld=True)
             events = [replace(event, body=b"") for event in events]
         return await self._compose.events(lease, events)
 
@@ -176,9 +185,3 @@ def _limiting(writers: Sequence[Writer], lease: Lease) -> list[Caller]:
 def _counted(lease: Lease, first: int) -> Lease:
     """The lease with the number of the events after `first`."""
     return replace(lease, last_event_number=max(0, lease.last_event_number - first)) if first else lease
-
-
-def without_payload(subscription: Json) -> Json:
-    """The Subscription without a payload."""
-    channel = {name: value for name, value in subscription["channel"].items() if name not in ("payload", "_payload")}
-    return {**subscription, "channel": channel}

@@ -65,4 +65,4 @@ def texts_of(notification: Notification, binding: ClientBinding) -> list[bytes]:
     if binding.by_token and body is not None:
         return [body]
     ping = f"ping {notification.subscription_id}".encode()
-    return [ping] if body is None else [ping, body]
+    return [ping] if body is None or notification.is_content_withheld else [ping, body]

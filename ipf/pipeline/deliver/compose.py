@@ -31,6 +31,8 @@ from ipf.subscriptions.notification_topic import NotificationContext
 from ipf.subscriptions.terms import terms_of
 
 REST_HOOK = "rest-hook"
+WITHOUT_CONTENT = "empty"
+"""The content level of a notification whose content is withheld: a status with the numbers of events."""
 MAX_TEMPLATES = 4096
 """Number of cached templates."""
 
@@ -63,7 +65,7 @@ class Composer:
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         """See `ports.Compose.events`."""
         includes, terms = None, self._template(lease).terms
-        if terms.is_topic:
+        if terms.is_topic and not lease.is_content_withheld:
             includes = await included_resources(lease, events, self._store, self._matcher, self._base_url)
         if terms.channel_type in LIBRARIES:
             events = [await self._with_last_body(lease.tenant, event) for event in events]
@@ -96,11 +98,13 @@ class Composer:
     ) -> Notification:
         template = self._template(lease)
         total = max(lease.last_event_number, events[-1].number if events else 0)
-        content = template.terms.content
+        content = WITHOUT_CONTENT if lease.is_content_withheld else template.terms.content
         context = NotificationContext(
             self._base_url, self._clock(), total, kind, content, template.form, includes or {}
         )
-        return notification(lease.resource, events, context, lease.tenant, template, lease.resent)
+        made = notification(lease.resource, events, context, lease.tenant, template, lease.resent)
+        made.is_content_withheld = lease.is_content_withheld
+        return made
 
     def _template(self, lease: Lease) -> NotificationTemplate:
         """The template of the leased Subscription, cached per version."""

@@ -365,15 +365,19 @@ class Deliver:
     async def _end_in_error(self, run: LeaseRun, events: Sequence[Event], what: str) -> None:
         """Set the status `error`, which sets the failures to 0.
 
-        The lease is kept meanwhile: with another one a notification could succeed, and the status would be wrong.
+        The lease is kept meanwhile: with another one a notification could succeed, and the status would be wrong.  It
+        is written for the leased version only: late, it would hit a Subscription that was requested again.
+
         Crash before the status is written: the lease expires, and the next failure sets the status.
         """
         settled = await self._settle(run, keep=True)
         if settled is None or not settled.is_kept:
             return
-        tenant, subscription_id = run.lease.tenant, run.lease.subscription_id
+        lease, subscription_id = run.lease, run.lease.subscription_id
         text = f"a notification {what}" if events else f"a heartbeat {what}"  # without a number: others read it
-        await self._persist(run, partial(self._set_status, tenant, subscription_id, "error", text))
+        await self._persist(
+            run, partial(self._set_status, lease.tenant, subscription_id, "error", text, lease.version_id)
+        )
         line = event_line("subscription_error", subscription_id=subscription_id, last_error=text)
         log.warn(line, correlation_id=correlation_of(events))
 

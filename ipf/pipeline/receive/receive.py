@@ -36,6 +36,7 @@ from ipf.hl7.framing import KEPT_HEAD, Junk, Oversize, Unfinished
 from ipf.hl7.header import Header, missing_part, scan_header
 from ipf.hl7.ordering import ordering_key
 from ipf.hl7.queries import is_query
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.receive.batches import Answers, answer_to, take_all
 from ipf.pipeline.receive.checks import MAX_KEY_LENGTH, codec_for, invalid_key
 from ipf.pipeline.receive.group_commit import GroupCommit
@@ -43,6 +44,7 @@ from ipf.pipeline.receive.timeouts import with_timeout
 from ipf.ports import DEFAULT_TENANT, Clock, Outcome, Received, Rejected
 from ipf.ports.messages.inbox import MessageStore
 from ipf.ports.messages.sources import MLLP
+from ipf.telemetry.logs import event_line
 
 log = Logger()
 
@@ -119,7 +121,17 @@ class Receiver:
         return await answered
 
     def take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
-        """Read the header, then store, reject or drop the message; `send_ack` is called when that is durable."""
+        """Store, reject or drop the message; `send_ack` is called when that is durable.
+
+        A message with which something fails that is not foreseen is rejected: the connection goes on with the next.
+        """
+        try:
+            self._take(frame, listener, peer, source, send_ack)
+        except Exception as error:
+            self._reject_unforeseen(error, frame, len(frame), listener, peer, send_ack)
+
+    def _take(self, frame: bytes, listener: MllpListener, peer: str, source: object, send_ack: SendAck) -> None:
+        """Read the header, then store, reject or drop the message."""
         if is_batch(frame):
             self._take_batch(frame, listener, peer, source, send_ack)
             return
@@ -227,17 +239,25 @@ class Receiver:
             source_id=received.source_id,
             error=type(failure).__name__,
         )
+        kept = f"it could not be stored: {type(failure).__name__}", received.raw[:KEPT_HEAD], len(received.raw)
         rejected = Rejected(
-            received.received_at,
-            received.correlation_id,
-            received.listener,
-            peer,
-            f"it could not be stored: {type(failure).__name__}",
-            received.raw[:KEPT_HEAD],
-            len(received.raw),
-            received.tenant,
+            received.received_at, received.correlation_id, received.listener, peer, *kept, received.tenant
         )
         problem = Problem(Category.INTERNAL, "the message could not be stored")
+        Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
+
+    def _reject_unforeseen(
+        self, error: Exception, raw: bytes, size: int, listener: MllpListener, peer: str, send_ack: SendAck
+    ) -> None:
+        """Keep it among the rejects, and send AE: the sender may send the whole again."""
+        log.failure("event=receive_failed listener={listener}", event="receive_failed", listener=listener.name)
+        problem = Problem(Category.INTERNAL, reason_of(error))
+        self._observe("failed", "", listener.protocol)
+        try:
+            header = scan_header(raw)
+        except Exception:
+            header = None
+        rejected = self._rejected(problem.text, raw, size, listener, peer)
         Deferred.fromCoroutine(self._store_reject_and_acknowledge(rejected, header, problem, send_ack))
 
     def _refuse_unmapped(self, header: Header, listener: MllpListener, peer: str, send_ack: SendAck) -> None:
@@ -283,47 +303,36 @@ class Receiver:
     def _rejected(
         self, reason: str, raw: bytes, size: int, listener: MllpListener, peer: str, header: Header | None = None
     ) -> Rejected:
-        rejected = Rejected(
-            self._now(),
-            self._new_correlation_id(),
-            listener.name,
-            peer,
-            reason,
-            raw[:KEPT_HEAD],
-            size,
-            listener.tenant,
-        )
+        kept = raw[:KEPT_HEAD], size, listener.tenant, listener.tells_all
+        rejected = Rejected(self._now(), self._new_correlation_id(), listener.name, peer, reason, *kept)
+        names = (None, None) if header is None else (header.source_system, header.source_id)
+        system, id = (name and name[:MAX_KEY_LENGTH] for name in names)
+        text = "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
         log.warn(
-            "event=rejected listener={listener} peer={peer} source_system={source_system} source_id={source_id} "
-            "size={size} reason={reason}",
-            event="rejected",
-            source_system=header.source_system[:MAX_KEY_LENGTH] if header is not None else None,
-            source_id=header.source_id[:MAX_KEY_LENGTH] if header is not None else None,
-            correlation_id=rejected.correlation_id,
-            listener=listener.name,
-            peer=peer,
-            size=size,
-            reason=reason,
-        )
+            text + "size={size} reason={reason}", event="rejected", source_system=system, source_id=id,
+            correlation_id=rejected.correlation_id, listener=listener.name, peer=peer, size=size, reason=reason,
+        )  # fmt: skip
         return rejected
 
-    async def _store_reject(self, rejected: Rejected) -> bool:
-        """Store a reject within the timeout; False when that failed."""
+    async def _store_reject(self, rejected: Rejected) -> Problem | None:
+        """Store a reject within the timeout; why that failed."""
         try:
             await with_timeout(self._timer, self.commit.timeout, self._inbox.reject(rejected))
+        except StoreUnreachable as problem:
+            log.warn(event_line("reject_not_stored", reason=problem.text), correlation_id=rejected.correlation_id)
+            return problem
         except Exception:
             log.failure("the reject could not be stored", correlation_id=rejected.correlation_id)
-            return False
-        return True
+            return StoreUnreachable()
+        return None
 
     async def _store_reject_and_acknowledge(
         self, rejected: Rejected, header: Header | None, problem: Problem, send_ack: SendAck
     ) -> None:
         """Send AR only when the reject is stored; else AE, so that the sender repeats the message."""
-        if await self._store_reject(rejected):
-            send_ack(self._acknowledge(header, problem.rendering.ack_code, problem))
-        else:
-            send_ack(self._acknowledge(header, "AE", StoreUnreachable()))
+        failure = await self._store_reject(rejected)
+        code = problem.rendering.ack_code if failure is None else "AE"
+        send_ack(self._acknowledge(header, code, failure or problem))
 
     def _next_control_id(self) -> str:
         return f"{self._control_prefix}{next(self._control_numbers)}"
@@ -382,12 +391,6 @@ def _warn(event: str, received: Received, peer: str, reason: str) -> None:
     log.warn(
         f"event={event} source_system={{source_system}} source_id={{source_id}} message_type={{message_type}} "
         "listener={listener} peer={peer} reason={reason}",
-        event=event,
-        correlation_id=received.correlation_id,
-        source_system=received.source_system,
-        source_id=received.source_id,
-        message_type=received.message_type,
-        listener=received.listener,
-        peer=peer,
-        reason=reason,
-    )
+        event=event, correlation_id=received.correlation_id, source_system=received.source_system, peer=peer,
+        source_id=received.source_id, message_type=received.message_type, listener=received.listener, reason=reason,
+    )  # fmt: skip

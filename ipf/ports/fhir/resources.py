@@ -94,17 +94,17 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionCreator:
-    """The caller that wrote a Subscription with a token; notifications are checked against the grants.
+    """The caller that created a Subscription or replaced its criteria or channel: its grants limit the notifications.
 
-    `begins`: grants of other writers are removed, because it is new or its endpoint changed.  `skips`: earlier events
-    are not sent to it any more, because it may not see all that they tell.
+    The grants of all others are removed.  `skips`: earlier events are not sent to it any more, because it may not see
+    all that they tell.  `owns`: it has sent the secrets of the channel itself.  A caller without limits has no grants.
     """
 
     tenant: str
     rid: int
     caller: Caller
-    begins: bool = True
     skips: bool = False
+    owns: bool = True
 
 
 @dataclass(slots=True)
@@ -173,7 +173,8 @@ class LookupResult:
 class ActiveSubscription:
     """A subscription that fires (status requested, active or error); `resource` None: it does not fire.
 
-    `writers`: the callers whose grants limit its events; empty when it was written without authentication.
+    `writers`: the callers whose grants limit its events; empty when it was written without authentication.  `owner`:
+    the one that sent the secrets of the channel.  Both are known of a subscription that does not fire as well.
     """
 
     tenant: str
@@ -181,6 +182,7 @@ class ActiveSubscription:
     id: str
     resource: Json | None
     writers: Sequence[Caller] = ()
+    owner: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +327,22 @@ class Matcher(Protocol):
 
     def signals(self, tenant: str, subscription: Json, caller: Caller) -> Sequence[str]:
         """The resource types that `caller` may not search, whose content a Subscription of it would test."""
+
+    def creators(self, rid: int) -> Sequence[Caller]:
+        """The callers whose grants a stored Subscription has; empty when it was written without authentication."""
+
+    def owner(self, rid: int) -> Caller | None:
+        """The caller that sent the secrets of a stored Subscription."""
+
+    def unreadable(
+        self, tenant: str, subscription: Json, creators: Sequence[Caller], also: Sequence[Topic] = ()
+    ) -> frozenset[str]:
+        """The types of what a Subscription matches that its creators may not read.  `also`: as for `check`."""
+
+    def missing_scopes(
+        self, tenant: str, subscription: Json, creators: Sequence[Caller], also: Sequence[Topic] = ()
+    ) -> str | None:
+        """`Subscription.error` when its creators may not read what it matches; None when they may."""
 
     def topic(self, tenant: str, canonical: str) -> Topic | None:
         """The topic that a canonical names; None when it is not served."""

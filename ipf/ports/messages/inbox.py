@@ -54,7 +54,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A refused frame, stored for operators.  `raw` is truncated; `size` is the full size in bytes."""
+    """A refused frame, stored for operators.  `raw` is truncated; `size` is the full size in bytes.
+
+    `is_own`: it comes from a file or an operator, not from a sender on the network.
+    """
 
     received_at: datetime
     correlation_id: str
@@ -64,6 +67,7 @@ class Rejected:
     raw: bytes
     size: int
     tenant: str = DEFAULT_TENANT
+    is_own: bool = False
 
 
 @dataclass(slots=True)
@@ -174,9 +178,9 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A stored message in the admin API.  The last five fields are None in lists.
+    """A stored message in the admin API.  The last six fields are None in lists.
 
-    `permanent`: no retry mends the last error.
+    `permanent`: no retry mends the last error.  `transform_ms`: how long its conversion took; None: it was not mapped.
     """
 
     id: int
@@ -198,6 +202,15 @@ class MessageRow:
     charset: str | None = None
     raw_content_type: str | None = None
     listener: str | None = None
+    transform_ms: float | None = None
+
+
+PASSTHROUGH_SETTING = "IPF_PASSTHROUGH_TYPES"
+
+
+def passed_through(status: Status, transform_ms: float | None) -> str | None:
+    """The setting by which a message was delivered without being mapped; None: it was mapped, or is not delivered."""
+    return PASSTHROUGH_SETTING if status is Status.DELIVERED and transform_ms is None else None
 
 
 EVERY_TENANT = "*"

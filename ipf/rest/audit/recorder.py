@@ -17,21 +17,21 @@ from twisted.logger import Logger
 from ipf.errors import Problem
 from ipf.ports import Answer, AuditBinding, BindingAttempt, Clock, Request
 from ipf.ports.audit.records import ADMIN, FHIR, MOST_ENTITIES, Audit, AuditSink, millisecond_of
-from ipf.ports.audit_exchange import Exchange, ExchangeSink
-from ipf.ports.threads import LARGE, RunInThread, run_inline
+from ipf.ports.audit_exchange import MOST_WEIGHT, Exchange, ExchangeSink, weight_of
+from ipf.ports.threads import LARGE, RunInThread, run_inline, yield_to_reactor
 from ipf.rest.audit.break_glass_audit import break_glass_records
 from ipf.rest.write.transaction_audit import written_versions
 from ipf.rest.write.unit import Submit, Unit, UnitResult
 from ipf.security.audit import records as audit_records
 from ipf.security.audit.draft import ConversionDraft, Count, RequestDraft
 from ipf.security.audit.rules import AuditRules, ContextCache, NewIdSuffix, clean, context_of, is_plain, record
+from ipf.security.audit.target import asked_of
 
 if TYPE_CHECKING:  # a converter process has no router
     from ipf.rest.http.exchange import Observe
 
 log = Logger()
 
-_SMALL = 32 * 1024  # bytes of a body that may be held until its record is made
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
@@ -45,91 +45,75 @@ def observer(
 ) -> Observe:
     """Records requests by the rules.  A failure here is logged and never fails the request.
 
-    `milliseconds`: now, since 1970.  `run_in_thread`: runs the search for patients in large Bundles.  `later`: takes
-    exchanges with small bodies, whose records are made in batches; None = every record is made at once.
+    `milliseconds`: now, since 1970.  `run_in_thread`: makes the records of large exchanges.  `later`: takes small
+    exchanges, whose records are made in batches; None = their records are made at once.  What strangers cause is made
+    at once as well: it is small, whatever they send.
     """
 
     unrecorded = rules.unrecorded()
 
-    def note_all(made: list[Audit]) -> None:
+    async def note_in_thread(exchange: Exchange) -> None:
+        try:
+            made = await run_in_thread(partial(records_of, rules, new_id_suffix, (exchange,)))
+            for first in range(0, len(made), LARGE):
+                note_all(made[first : first + LARGE])
+                await yield_to_reactor(run_in_thread)
+        except Exception:
+            log.failure("event=audit_not_written", correlation_id=exchange[0].correlation_id)
+
+    def note_all(made: Sequence[Audit]) -> None:
         for one in made:
             trail(one)
 
-    async def note_in_thread(make: Callable[[], list[Audit]], correlation_id: str) -> None:
-        try:
-            note_all(await run_in_thread(make))
-        except Exception:
-            log.failure("event=audit_not_written", correlation_id=correlation_id)
-
-    def note(request: Request, answer: Answer, began: float) -> None:
-        if later is not None and len(answer.body) <= _SMALL and len(request.body) <= _SMALL:
-            later((request, answer, perf_counter() - began, milliseconds()))
-            return
-        context = ContextCache(rules).of(request, answer.status)
-        if context is None:
-            return
-        seconds, ended = perf_counter() - began, milliseconds()
-        make = partial(audit_records.records_of, request, answer, seconds, ended, new_id_suffix, context)
-        if len(answer.about) >= LARGE:
-            Deferred.fromCoroutine(note_in_thread(make, request.correlation_id))
-        else:
-            note_all(make())
-
     def observe(request: Request, answer: Answer, began: float) -> None:
-        _note_break_glass(request, answer, began, rules, trail, milliseconds, new_id_suffix)
-        path = request.path
-        if len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path):
+        path, caller = request.path, request.caller
+        is_passed_over = len(path) in unrecorded and request.method == "GET" and answer.status < 400 and is_plain(path)
+        if is_passed_over and not caller.break_glass:
             return
         try:
-            shown, failures = _left(request, answer, milliseconds())
-            note_all(failures)
-            if shown is not None:
-                note(request, shown, began)
+            exchange = request, answer, perf_counter() - began, milliseconds()
+            is_small = weight_of(exchange) <= MOST_WEIGHT and len(answer.about) < LARGE
+            if is_small and later is not None:
+                later(exchange)
+            elif is_small or (answer.status >= 400 and caller.is_unknown):
+                note_all(records_of(rules, new_id_suffix, (exchange,)))
+            else:
+                Deferred.fromCoroutine(note_in_thread(exchange))
         except Exception:
             log.failure("event=audit_not_written", correlation_id=request.correlation_id)
 
     return observe
 
 
-def _note_break_glass(
-    request: Request,
-    answer: Answer,
-    began: float,
-    rules: AuditRules,
-    trail: AuditSink,
-    milliseconds: Callable[[], int],
-    new_id_suffix: NewIdSuffix,
-) -> None:
-    """The records of a request that lifts labels and Consents, whatever the rules record."""
-    if not request.caller.break_glass:
-        return
-    try:
-        seconds, ended = perf_counter() - began, milliseconds()
-        for one in break_glass_records(rules, request, answer, seconds, ended, new_id_suffix):
-            trail(one)
-    except Exception:
-        log.failure("event=audit_not_written", correlation_id=request.correlation_id)
-
-
-def _left(request: Request, answer: Answer, ended: int) -> tuple[Answer | None, list[Audit]]:
-    """What no committed record has, None for nothing; and the records of failed entries of a batch."""
-    draft = request.draft
-    if not isinstance(draft, RequestDraft):
-        return answer, []
-    return draft.left(answer), draft.failure_records(ended)
-
-
 def records_of(rules: AuditRules, new_id_suffix: NewIdSuffix, exchanges: Sequence[Exchange]) -> list[Audit]:
     """The records of these exchanges; `ports.audit.records.MakeRecords` once the first two arguments are given."""
     made: list[Audit] = []
     contexts = ContextCache(rules)
-    for request, answer, seconds, ended in exchanges:
+    for exchange in exchanges:
         try:
-            context = contexts.of(request, answer.status)
-            if context is not None:
-                made += audit_records.records_of(request, answer, seconds, ended, new_id_suffix, context)
+            made += _records_of(rules, new_id_suffix, contexts, exchange)
         except Exception:
-            log.failure("event=audit_not_written", correlation_id=request.correlation_id)
+            log.failure("event=audit_not_written", correlation_id=exchange[0].correlation_id)
+    return made
+
+
+def _records_of(
+    rules: AuditRules, new_id_suffix: NewIdSuffix, contexts: ContextCache, exchange: Exchange
+) -> list[Audit]:
+    """The records that no transaction has committed; those of a request that lifts labels and Consents always."""
+    request, answer, seconds, ended = exchange
+    draft = request.draft if isinstance(request.draft, RequestDraft) else None
+    asked = None if draft is None else draft.asked
+    made: list[Audit] = []
+    if request.caller.break_glass:
+        asked = asked or asked_of(request)
+        made += break_glass_records(rules, request, answer, seconds, ended, new_id_suffix, asked)
+    shown = answer if draft is None else draft.left(answer)
+    if draft is not None:
+        made += draft.failure_records(ended)
+    context = None if shown is None else contexts.of(request, shown.status)
+    if shown is not None and context is not None:
+        made += audit_records.records_of(request, shown, seconds, ended, new_id_suffix, context, asked)
     return made
 
 

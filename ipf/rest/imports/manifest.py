@@ -81,6 +81,6 @@ def _input(value: Any, place: str, repository: Repository) -> Input:
         raise Problem(Category.VALUE, "type must be a resource type of R4", f"{place}.type")
     if not isinstance(url, str) or len(url) > _LONGEST_URL:
         raise Problem(Category.VALUE, "url must be an http or https URL", f"{place}.url")
-    for issue in repository.import_policy.endpoint_issues(url):
-        raise Problem(Category.BUSINESS_RULE, issue.text, f"{place}.url")
+    for refused in repository.import_sources.refusals(url):
+        raise Problem(Category.BUSINESS_RULE, refused, f"{place}.url")
     return {"type": kind, "url": url}

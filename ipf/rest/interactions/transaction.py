@@ -21,7 +21,7 @@ from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.bundle import ResponseEntry, etag, response
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, FhirTransaction, Json, Request, Version
-from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline, without_garbage_collection
+from ipf.ports.threads import LARGE_BODY, RunInThread, run_inline, without_full_collections
 from ipf.rest.http.exchange import applied, location, preference, resource_body
 from ipf.rest.http.formats import Format, sent_format
 from ipf.rest.http.outcome import operation_outcome, success
@@ -60,7 +60,7 @@ async def transaction(request: Request, repository: Repository, perform: Perform
     """Process a transaction or batch Bundle; `perform` handles its reads."""
     is_large = len(request.body) >= LARGE_BODY
     run_in_thread: RunInThread = repository.run_in_thread if is_large or repository.validates else run_inline
-    with without_garbage_collection() if is_large else nullcontext():
+    with without_full_collections() if is_large else nullcontext():
         work = await _execute_writes(request, repository, run_in_thread, perform)
     if not work.is_transaction:
         await work.read(perform)

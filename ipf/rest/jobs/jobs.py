@@ -61,6 +61,8 @@ def jobs_of(repository: Repository) -> Jobs:
 
 async def start_job(request: Request, repository: Repository, kind: str, state: Json | None = None) -> Answer:
     """Store a request as a job; 202 with the URL of its status.  `state`: where its first step begins."""
+    if repository.job_limit is not None:
+        repository.job_limit.check(request)
     id = secrets.token_urlsafe(24).replace("_", "-")
     expires_at = repository.clock() + timedelta(hours=repository.export_hours)
     text, asked = dumps(state or {}).decode(), _written(request)

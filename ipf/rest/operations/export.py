@@ -57,6 +57,8 @@ async def export(request: Request, repository: Repository) -> Answer:
         caller=request.caller if limits(request.caller) else OPEN,
         deident=None if deident is None else deident.title,
     )
+    if repository.job_limit is not None:
+        repository.job_limit.check(request)
     await exports.create(job)
     handled = [value for _, value in applied(request, "handling", "lenient", "strict")]
     preferences = ("Preference-Applied", ", ".join(["respond-async", *handled]))

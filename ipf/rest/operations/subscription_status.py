@@ -31,6 +31,7 @@ async def set_status(
     clock: Clock,
     *,
     only_from: Collection[str] = STATUSES,
+    version_id: str | None = None,
     correlation_id: str | None = None,
     draft: NewDraft | None = None,
     caller: Caller = SYSTEM,
@@ -38,14 +39,16 @@ async def set_status(
     """Write `status` and `error` (None removes it) as a new version, unless they are unchanged; the current version.
 
     `only_from`: the change is made only in these statuses (`status.origins`); in others a subscriber or operator was
-    first, and the resource stays unchanged.  `draft`: of the audit record, which names `caller`.  Problem NOT_FOUND
-    when the Subscription does not exist.
+    first, and the resource stays unchanged.  `version_id`: only in this version, which the reason of the change is
+    about (None = in any); it is compared in the transaction that writes the next one.  `draft`: of the audit record,
+    which names `caller`.  Problem NOT_FOUND when the Subscription does not exist.
     """
     if status not in STATUSES:
         raise Problem(Category.VALUE, f"status must be one of {', '.join(sorted(STATUSES))}", "status")
 
     def changed(resource: Json) -> Json | None:
-        return with_status(resource, status, error) if resource.get("status") in only_from else None
+        is_meant = resource.get("status") in only_from and is_version(resource, version_id)
+        return with_status(resource, status, error) if is_meant else None
 
     asked = _request(tenant, id, correlation_id, caller)
     return await _change(asked, changed, store, matcher, clock, draft)
@@ -112,6 +115,11 @@ async def _change(
             raise result
         conflict = result
     raise conflict
+
+
+def is_version(resource: Json, version_id: str | None) -> bool:
+    """Whether a stored resource has this version; None is any."""
+    return version_id is None or resource["meta"]["versionId"] == version_id
 
 
 def with_status(resource: Json, status: str, error: str | None) -> Json:

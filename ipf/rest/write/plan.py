@@ -13,7 +13,7 @@ from datetime import datetime
 from ipf.errors import Problem
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served
-from ipf.ports import Change, Json, Receipt, SubscriptionCreator, SubscriptionState, TopicState
+from ipf.ports import Change, Receipt, SubscriptionCreator, SubscriptionState, TopicState
 from ipf.ports.jobs import JobResult
 from ipf.rest.write.job_results import written
 from ipf.rest.write.prefetch import PreparedUnit
@@ -21,7 +21,6 @@ from ipf.rest.write.second_look import MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, StoreSnapshot
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.rest.write.unit_plan import UnitPlan
-from ipf.security.access import may_hide
 from ipf.subscriptions.criteria import end_of
 from ipf.subscriptions.terms import terms_of
 
@@ -80,8 +79,8 @@ def make_plan(
             continue
         snapshot.accept_unit()
         plan.changes += unit_plan.changes
+        plan.creators += unit_plan.creators
         if not unit.caller.is_unlimited:
-            plan.creators += _creators(unit, unit_plan.changes)
             _note_signals(unit, unit_plan.changes, snapshot)
         plan.results.append(result)
         if unit.part is not None:
@@ -99,29 +98,6 @@ def _note_signals(unit: Unit, changes: Sequence[Change], snapshot: StoreSnapshot
         if change.version.resource_type == "Subscription" and change.resource and unit.draft and matcher is not None:
             for name in matcher.signals(unit.tenant, change.resource, unit.caller):
                 unit.draft.note("criteria without the right to search", name)
-
-
-def _creators(unit: Unit, changes: Sequence[Change]) -> list[SubscriptionCreator]:
-    """The callers with grants that limit the notifications of the written Subscriptions.
-
-    A writer adds its limits to those of earlier writers, so that no writer extends the access of an endpoint of another
-    client.  A new endpoint belongs to its writer and starts a new list; a writer from whom something may be hidden gets
-    later events only.
-    """
-    caller = unit.caller
-    found = []
-    for change in changes:
-        endpoint = _endpoint(change.resource)
-        if change.version.resource_type == "Subscription" and endpoint is not None:
-            begins = _endpoint(change.previous) != endpoint
-            skips = begins and may_hide(caller)
-            found.append(SubscriptionCreator(unit.tenant, change.version.rid, caller, begins, skips))
-    return found
-
-
-def _endpoint(subscription: Json | None) -> str | None:
-    """The endpoint of a Subscription; "" for websockets, None when there is no Subscription."""
-    return None if subscription is None else terms_of(subscription).endpoint
 
 
 def _subscription_state(change: Change) -> SubscriptionState:

@@ -37,14 +37,17 @@ from ipf.ports.fhir.integrity import Referrers
 from ipf.ports.fhir.terminology import ClosureTables
 from ipf.ports.jobs import Jobs
 from ipf.ports.threads import RunInThread, run_by_size, run_inline
+from ipf.rest.http.job_limit import JobLimit
 from ipf.rest.http.page_tokens import PageTokens
 from ipf.rest.write.commit import Reads, commit, refresh
 from ipf.rest.write.conformance import OFF, Conformance
 from ipf.rest.write.group_commit import WriteGroup
+from ipf.rest.write.import_sources import ImportSources
 from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
+from ipf.subscriptions.missing_scopes import is_missing_scopes
 from ipf.subscriptions.policy import ChannelPolicy
 
 T = TypeVar("T")
@@ -67,12 +70,12 @@ class Repository:
     supported.  `integrity`: the reference check; None = off.  `referrers`: for
     merges of Patients; None = not supported.  `tenant`: of the request; the
     router sets it.  `deliveries`, `bindings`: for operations on subscriptions.  `run_in_thread`: runs the parsing and
-    planning of large Bundles.  `fetch`, `import_policy`: of the inputs of imports; None = there are only
+    planning of large Bundles.  `fetch`, `import_sources`: of the inputs of imports; None = there are only
     those in bodies.  `vault`: encrypts the secrets of Subscriptions.  `strict_search`: searches refuse
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
     conditional delete deletes all matches.  `expunge`: None = not supported.
-    `identity_table`: which identifiers identify a Patient.
+    `identity_table`: which identifiers identify a Patient.  `job_limit`: of unknown callers; None = no limit.
     """
 
     store: FhirStore
@@ -96,6 +99,7 @@ class Repository:
     deident: Deidentification | None = None
     expunge: ExpungeStore | None = None
     jobs: Jobs | None = None
+    job_limit: JobLimit | None = None
     conformance: Conformance | None = None
     integrity: Integrity | None = None
     referrers: Referrers | None = None
@@ -103,7 +107,7 @@ class Repository:
     deliveries: DeliveryQueue | None = None
     bindings: BindingTokens | None = None
     fetch: Fetch | None = None
-    import_policy: ChannelPolicy = field(default_factory=ChannelPolicy)
+    import_sources: ImportSources = field(default_factory=ImportSources)
     vault: Vault = field(default_factory=Vault)
     run_in_thread: RunInThread = run_inline
     write_group: WriteGroup = field(default_factory=WriteGroup, compare=False)
@@ -132,7 +136,8 @@ class Repository:
     def warnings(self, result: EntryResult, caller: Caller = OPEN) -> list[Finding]:
         """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation.
 
-        Of a Subscription also what its writer `caller` learns without the right to search.
+        Of a Subscription also what its writer `caller` learns without the right to search, and which scopes its creator
+        lacks.
         """
         return self._signals(result, caller) + self._findings(result)
 
@@ -157,8 +162,11 @@ class Repository:
         version = result.version
         if version is None or version.deleted or version.resource_type != "Subscription" or caller.is_unlimited:
             return []
-        names = self.matcher.signals(self.tenant, loads(version.body), caller)
-        return [Finding("warning", "security", SIGNALS.format(name), "Subscription.criteria") for name in names]
+        subscription = loads(version.body)
+        names = self.matcher.signals(self.tenant, subscription, caller)
+        texts, error = [SIGNALS.format(name) for name in names], subscription.get("error")
+        texts += [error] if is_missing_scopes(error) else []
+        return [Finding("warning", "security", text, "Subscription.criteria") for text in texts]
 
     def within(self, transaction: FhirTransaction) -> Repository:
         """This repository for the reads of a transaction, which see what it writes."""

@@ -17,12 +17,12 @@ from typing import NoReturn, cast
 from ipf.errors import Category, Problem
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps
-from ipf.fhir.model.redaction import restore_redacted
 from ipf.fhir.topics.basic import TOPIC_TYPES, topic_in
 from ipf.fhir.topics.topic import is_served, read_topic
 from ipf.mapping.bundle.orders import ORDER
-from ipf.ports import Change, Json, Version
+from ipf.ports import Change, Json, SubscriptionCreator, Version
 from ipf.ports.queries.index import EMPTY
+from ipf.ports.queries.topics import Topic
 from ipf.rest.identity.left_out_numbers import with_left_out_numbers, without_null_numbers
 from ipf.rest.identity.omitted import keep_omitted
 from ipf.rest.identity.retained import may_lack, retained, with_subject
@@ -38,6 +38,7 @@ from ipf.rest.write.references import with_relative_references
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
+from ipf.rest.write.subscription_plan import SubscriptionPlan
 from ipf.rest.write.unit import Entry, EntryResult, Method, Outcome, UnitResult
 
 _RANK = {Method.DELETE: 0, Method.CREATE: 1, Method.UPDATE: 2, Method.PATCH: 2}
@@ -66,6 +67,7 @@ class UnitPlan:
         self._deleted: set[Key] = set()
         self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._by_condition)
         self._conditions = ConditionPlan(prepared, snapshot)
+        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
@@ -329,8 +331,7 @@ class UnitPlan:
             merged = keep_omitted(resource, stored, entry.sources, before)
             resource, kept, sources = merged.resource, merged.paths, merged.sources
         if key[1] == "Subscription":
-            resource = self._with_secrets(pending, resource)
-            self._check_topic(pending, resource)
+            resource = self._subscriptions.completed(pending, resource, self._new_topics())
         if state is None or not state.exists:
             pending.result = EntryResult(201, _CREATED, self._write(key, state, resource, entry, sources))
         elif state.is_unchanged_by(resource):
@@ -348,26 +349,15 @@ class UnitPlan:
         resource = retained(resource, known, entry.identity, self._identities.patients)
         return with_left_out_numbers(resource, stored, entry.sources, before)
 
-    def _with_secrets(self, pending: Pending, resource: Json) -> Json:
-        """Replace redacted headers by the stored ones."""
-        try:
-            return restore_redacted(resource, pending.state.resource if pending.state is not None else None)
-        except Problem as problem:
-            place = pending.entry.place
-            raise (problem if place is None else problem.inside(place)) from problem
-
-    def _check_topic(self, pending: Pending, resource: Json) -> None:
-        """Refuse a Subscription that cannot be served; an existing one may always be switched off."""
-        matcher, is_there = self.snapshot.matcher, pending.state is not None and pending.state.exists
-        if matcher is None or self.unit.caller.is_system or (is_there and resource.get("status") == "off"):
-            return
+    def _new_topics(self) -> list[Topic]:
+        """The topics that the unit writes and that are served then."""
         topics = [topic_in(one.entry.resource) for one in self._pending.values() if one.key[1] in TOPIC_TYPES]
-        new = [read_topic(one) for one in topics if one is not None and is_served(one)]
-        try:
-            matcher.check(self.unit.tenant, resource, new, self.unit.caller)
-        except Problem as problem:
-            place = pending.entry.place
-            raise (problem if place is None else problem.inside(place)) from problem
+        return [read_topic(one) for one in topics if one is not None and is_served(one)]
+
+    @property
+    def creators(self) -> list[SubscriptionCreator]:
+        """The new creators of the Subscriptions that were written."""
+        return self._subscriptions.creators(self.changes)
 
     def _write(
         self, key: Key, state: State | None, resource: Json | None, entry: Entry, sources: str | None = None

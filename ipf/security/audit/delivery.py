@@ -16,6 +16,7 @@ from ipf.ports import Caller, Delivered, Event, Lease, Terms, Version
 from ipf.ports.audit.records import FHIR, Audit, millisecond_of
 from ipf.security.audit.records import Operation, operation_records
 from ipf.security.audit.rules import NOTIFICATION, NewIdSuffix, context_of
+from ipf.security.audit.target import Asked
 
 AuditDelivery = Callable[[Lease, Terms, Sequence[Event], Delivered, datetime, Caller], list[Audit]]
 """Returns the records of an attempt that ended at this time; the caller: who received it, or SYSTEM, who sent it."""
@@ -38,7 +39,8 @@ def delivery_audit(new_id_suffix: NewIdSuffix) -> AuditDelivery:
             context = context._replace(outcome=_NO_ANSWER)
         subscription = f"Subscription/{lease.subscription_id}"
         correlation_id = events[0].correlation_id
-        operation = Operation(context, millisecond_of(ended), delivered.duration_ms, correlation_id, (subscription,))
+        asked = Asked((subscription,))
+        operation = Operation(context, millisecond_of(ended), delivered.duration_ms, correlation_id, asked)
         versions = [_version(event) for event in events]
         return [
             one._replace(

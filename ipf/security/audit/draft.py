@@ -14,8 +14,9 @@ from ipf.ports import Answer, Caller, Request, Version
 from ipf.ports.audit.records import FHIR, Audit
 from ipf.ports.audit_draft import AuditDraft
 from ipf.ports.messages.mapping import Origin
-from ipf.security.audit.records import Operation, operation_records, records_of
-from ipf.security.audit.rules import AuditRules, NewIdSuffix, action_of, context_of, interaction_of
+from ipf.security.audit.records import Operation, detailed, operation_records, records_of
+from ipf.security.audit.rules import LONGEST_TARGET, AuditRules, NewIdSuffix, action_of, context_of, interaction_of
+from ipf.security.audit.target import Asked, asked_of
 
 Key = tuple[str, str, int]
 
@@ -42,12 +43,14 @@ class RequestDraft:
     failures: list[tuple[str, int]] = field(default_factory=list)
     notes: dict[tuple[str, str], None] = field(default_factory=dict)
     records_nothing_written: bool = False
+    asked: Asked | None = None
 
     def records(self, status: int, versions: Sequence[Version], ended: int) -> list[Audit]:
         """See `AuditDraft.records`."""
         status = status if self.interaction in _SINGLE else 200
-        made = self._made(self.request, Answer(status, about=versions), ended)
-        return [one._replace(origin=Origin("", "", tuple(self.notes))) for one in made] if self.notes else made
+        self.asked = self.asked or asked_of(self.request)
+        made = self._made(self.request, Answer(status, about=versions), ended, self.asked)
+        return [detailed(one, tuple(self.notes)) for one in made]
 
     def note(self, name: str, text: str) -> None:
         """See `AuditDraft.note`."""
@@ -59,16 +62,16 @@ class RequestDraft:
         for target, status in self.failures:
             path = tuple(part for part in target.partition("?")[0].split("/") if part)
             request = replace(self.request, method="POST", path=path, query=(), body=b"", draft=None)
-            made += self._made(request, Answer(status), ended)
+            made += self._made(request, Answer(status), ended, Asked(path))
         return made
 
-    def _made(self, shown: Request, answer: Answer, ended: int) -> list[Audit]:
+    def _made(self, shown: Request, answer: Answer, ended: int, asked: Asked) -> list[Audit]:
         request = self.request
         context = context_of(
             request.tenant, request.caller, self.surface, self.interaction, action_of(self.interaction), answer.status,
             request.address,
         )  # fmt: skip
-        return records_of(shown, answer, perf_counter() - self.began, ended, self.new_id_suffix, context)
+        return records_of(shown, answer, perf_counter() - self.began, ended, self.new_id_suffix, context, asked)
 
     def committed(self, versions: Sequence[Version], count: int) -> None:
         """See `AuditDraft.committed`."""
@@ -81,7 +84,7 @@ class RequestDraft:
 
     def failed(self, target: str, status: int) -> None:
         """See `AuditDraft.failed`."""
-        self.failures.append((target, status))
+        self.failures.append((target[:LONGEST_TARGET], status))
 
     def left(self, answer: Answer) -> Answer | None:
         """The response with the versions that no committed record has; None: there is nothing left to record."""

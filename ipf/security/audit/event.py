@@ -197,7 +197,8 @@ def _patient(reference: str) -> Json:
 
 
 def _identifiers(audit: Audit) -> Iterator[Json]:
-    """X-Request-Id, which is the correlation id where the client sent none; the correlation id; the source message."""
+    """X-Request-Id, which is the correlation id where the client sent none; the correlation id; the source message
+    or what the other entities leave out of the request."""
     is_request = bool(audit.context.address) and not is_disclosure(audit)
     request_id = audit.request_id or audit.correlation_id
     if is_request and request_id:
@@ -207,8 +208,13 @@ def _identifiers(audit: Audit) -> Iterator[Json]:
         yield {"what": {"identifier": identifier}, "type": _OTHER}
     if audit.origin is not None and audit.origin.details:
         detail = [{"type": name, "valueString": text} for name, text in audit.origin.details]
-        name = BREAK_GLASS if audit.context.interaction == BREAK_GLASS else "source message"
-        yield {"type": _OTHER, "name": name, "detail": detail}
+        yield {"type": _OTHER, "name": _name_of_details(audit, audit.origin), "detail": detail}
+
+
+def _name_of_details(audit: Audit, origin: Origin) -> str:
+    if audit.context.interaction == BREAK_GLASS:
+        return BREAK_GLASS
+    return "source message" if origin.source_system or origin.agent_system else "request"
 
 
 def _instant(moment: datetime) -> str:

@@ -1,16 +1,20 @@
 """The records of one operation: one for each patient whom it touched, one without patient where needed.  No IO.
 
 The record of a patient names him, the resources of his compartment that the operation wrote or showed, and no other
-patient (`audit_target.target_for`).  A resource that refers to several patients is in the record of each; a Patient is
+patient (`audit.target`).  A resource that refers to several patients is in the record of each; a Patient is
 in his own alone, whatever he links to.  Resources of no patient, and a query that no record shows completely, are in a
 record without patient.  So what a reader of one patient's records sees does not depend on other patients or resources.
 
 All records of an operation have its correlation id, its time and its duration.  None has more than MOST_ENTITIES
 entities: further ones are in further records.
+
+A refused request of somebody unknown is one record of bounded size, whatever it names.  Other requests have a record
+for each patient whom they found, and for the first `target.MOST_NAMED` whom they only name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,32 +22,39 @@ from ipf.ports import Answer, Request, Version
 from ipf.ports.audit.records import MOST_ENTITIES, Audit, AuditContext, unversioned
 from ipf.ports.messages.mapping import Origin
 from ipf.security.audit.rules import NewIdSuffix, clean
-from ipf.security.audit.target import PATIENT, Pairs, patients_asked_for, query_of, target_for, target_of
+from ipf.security.audit.target import PATIENT, Asked, asked_of
 
 # Stored bodies are written by us, without blanks; in a text a quotation mark is escaped, so no text looks like this.
-_REFERENCE, _IS_PATIENT = b'"reference":"', b"Patient/"
-_TO_PATIENT = _REFERENCE + _IS_PATIENT
+_IS_PATIENT = b"Patient/"
+_TO_PATIENT = b'"reference":"' + _IS_PATIENT
+_REFERENCES = re.compile(rb'"reference":"([^"]*)"')
 _NOBODY = ""
+_NOTHING = Asked()
 _audit: Callable[[type[Audit], tuple[object, ...]], Audit] = tuple.__new__  # a quarter of the time of Audit(...)
 
 
 class Operation(NamedTuple):
-    """What all records of one operation have.  `ended`: milliseconds since 1970; `path`, `query`: of its request."""
+    """What all records of one operation have.  `ended`: milliseconds since 1970; `asked`: its path and query."""
 
     context: AuditContext
     ended: int
     duration_ms: int
     correlation_id: str
-    path: Sequence[str] = ()
-    query: Pairs = ()
+    asked: Asked = _NOTHING
     origin: Origin | None = None
     request_id: str = ""
 
 
 def records_of(
-    request: Request, answer: Answer, seconds: float, ended: int, new_id_suffix: NewIdSuffix, context: AuditContext
+    request: Request,
+    answer: Answer,
+    seconds: float,
+    ended: int,
+    new_id_suffix: NewIdSuffix,
+    context: AuditContext,
+    asked: Asked | None = None,
 ) -> list[Audit]:
-    """The records of a request.  `seconds`: its duration; `ended`: milliseconds since 1970."""
+    """The records of a request.  `seconds`: its duration; `ended`: milliseconds since 1970; `asked`: if it is known."""
     path, about = request.path, answer.about
     is_one = len(about) == 1 and len(path) == 2 and path[1] == about[0].id and path[0] == about[0].resource_type
     if is_one and not request.query and len(patients := _of_resource(about[0])) < 2:  # the frequent case, at a third
@@ -52,14 +63,27 @@ def records_of(
             context, ended, new_id_suffix(), int(seconds * 1000), request.correlation_id, None, (entity,), patients,
             None, request.request_id,
         ))]  # fmt: skip
-    query = query_of(request)
     operation = Operation(
-        context, ended, int(seconds * 1000), request.correlation_id, path, query, None, request.request_id
-    )
-    if not about and len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
+        context, ended, int(seconds * 1000), request.correlation_id, asked or asked_of(request), None,
+        request.request_id,
+    )  # fmt: skip
+    if about:
+        return operation_records(operation, about, new_id_suffix)
+    resource = ""
+    if len(path) > 1 and path[0][:1].isupper() and path[1][:1] not in "_$":
         resource = f"{clean(path[0], 64)}/{clean(path[1], 64)}"
-        return _records(operation, {resource if path[0] == "Patient" else _NOBODY: {resource: None}}, new_id_suffix)
-    return operation_records(operation, about, new_id_suffix)
+    patient = resource if path[:1] == ("Patient",) else _NOBODY
+    if answer.status >= 400 and request.caller.is_unknown:
+        return [_of_refusal(operation, patient, resource, new_id_suffix)]
+    return _records(operation, {patient: {resource: None}} if resource else {}, new_id_suffix)
+
+
+def _of_refusal(operation: Operation, patient: str, resource: str, new_id_suffix: NewIdSuffix) -> Audit:
+    """The one record of a refused request: that of the patient in its path, else one without patient."""
+    asked = operation.asked
+    target = asked.target_for(patient) if patient else asked.complete
+    (made,) = _of_patient(operation, target, patient, (resource,) if resource else (), new_id_suffix)
+    return detailed(made, asked.details)
 
 
 def operation_records(operation: Operation, versions: Sequence[Version], new_id_suffix: NewIdSuffix) -> list[Audit]:
@@ -82,28 +106,35 @@ def divided(versions: Sequence[Version]) -> dict[str, dict[str, None]]:
 
 
 def _records(operation: Operation, groups: dict[str, dict[str, None]], new_id_suffix: NewIdSuffix) -> list[Audit]:
-    path, query = operation.path, operation.query
-    if query:
-        for patient in patients_asked_for(path, query):
-            groups.setdefault(patient, {})
-    complete = target_of(path, query)
+    asked = operation.asked
+    for patient in asked.named:
+        groups.setdefault(patient, {})
     nobodys = groups.pop(_NOBODY, None)
     made: list[Audit] = []
-    is_shown = not complete
+    is_shown = not asked.complete
     for patient, references in groups.items():
-        target = target_for(patient, path, query, complete)
-        is_shown = is_shown or target == complete
+        target = asked.target_for(patient)
+        is_shown = is_shown or target == asked.complete
         made += _of_patient(operation, target, patient, tuple(references), new_id_suffix)
-    if nobodys is not None or not (is_shown and made):
-        made += _of_patient(operation, complete, _NOBODY, tuple(nobodys or ()), new_id_suffix)
+    if nobodys is not None or asked.details or not (is_shown and made):
+        first, *more = _of_patient(operation, asked.complete, _NOBODY, tuple(nobodys or ()), new_id_suffix)
+        made += detailed(first, asked.details), *more
     return made
+
+
+def detailed(record: Audit, details: tuple[tuple[str, str], ...]) -> Audit:
+    """The record with further details."""
+    if not details:
+        return record
+    origin = record.origin or Origin("", "")
+    return record._replace(origin=Origin(origin.agent_system, origin.source_system, (*origin.details, *details)))
 
 
 def _of_patient(
     operation: Operation, target: str, patient: str, references: tuple[str, ...], new_id_suffix: NewIdSuffix
 ) -> Iterator[Audit]:
     """The records of one patient, or those without one."""
-    context, ended, duration_ms, correlation_id, _, _, origin, request_id = operation
+    context, ended, duration_ms, correlation_id, _, origin, request_id = operation
     for first in range(0, len(references) or 1, MOST_ENTITIES):
         entities = references[first : first + MOST_ENTITIES]
         shown = None if entities and target == unversioned(entities[0]) else target
@@ -133,18 +164,9 @@ def _patients(body: bytes, seen: dict[bytes, str | None]) -> Sequence[str]:
             seen[reference] = _read(reference)
         return (seen[reference] or _NOBODY,)
     found: dict[str, None] = {}
-    before, *rest = body.split(_IS_PATIENT)
-    for piece in rest:
-        end = piece.find(b'"')
-        if end < 0:  # the same text goes on: http://host/Patient/fhir/Patient/7
-            before += _IS_PATIENT + piece
+    for reference in _REFERENCES.findall(body):
+        if _IS_PATIENT not in reference:
             continue
-        if before.endswith(_REFERENCE):
-            reference = piece[:end]
-        else:
-            start = before.rfind(b'"') + 1
-            reference = before[start:] + _IS_PATIENT + piece[:end] if before.endswith(_REFERENCE, 0, start) else b"\\"
-        before = piece
         if reference not in seen:
             seen[reference] = _read(reference)
         patient = seen[reference]

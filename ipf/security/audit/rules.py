@@ -25,6 +25,8 @@ TYPE = "AuditEvent"
 LONGEST_TARGET = 2000
 LONGEST_FORM = 64 * 1024
 LONGEST_NAME = 200
+MOST_SEGMENTS = 16
+"""Segments of a path that are read; no route has more than 6."""
 
 ORIGIN_SYSTEM, ENGINE, CLIENT = "urn:ipf:CodeSystem/audit-origin", "engine", "client"
 """The tag (`meta.tag`) of an AuditEvent: a record of this service, or a resource that a client sent."""
@@ -114,7 +116,7 @@ def interaction_of(request: Request) -> str:
         return _BY_METHOD_AND_ID.get(method, "operation")
     if not path:
         return "search" if method == "GET" else "batch" if _BATCH.search(request.body, 0, 4096) else "transaction"
-    if any(part.startswith("$") for part in path):
+    if any(part.startswith("$") for part in path[:MOST_SEGMENTS]):
         return "operation"
     if path[-1] == "_search":
         return "search"

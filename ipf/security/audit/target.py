@@ -1,4 +1,4 @@
-"""What the record of one patient shows of a request: its path and query, without what may be about other patients.
+"""What the records of one request show of its path and query.  `Asked` reads both once, whatever their size.
 
 Whoever may read the record of one patient must not learn from it which other patients a request named or found.  So the
 answer depends on the request and on this patient alone, never on what else was found:
@@ -9,22 +9,33 @@ answer depends on the request and on this patient alone, never on what else was 
 - Other values are left out: alternatives (`identifier=1,2`), chains, `_has`, references, and all of them in a search
   with `_include` or `_revinclude`, whose results are more than matches.  The names of the parameters stay.
 
-The complete query is in the record without patient that then accompanies those of the patients.
+The complete query is in the record without patient that then accompanies those of the patients.  It is cut at
+LONGEST_TARGET characters.  Of the patients whom a query names, the first MOST_NAMED have records.  `Asked.details` has
+the number of the others, the length of what was cut, and the SHA-256 of the query, so that whoever knows a query can
+prove that it was this one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from urllib.parse import parse_qsl, urlencode
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from urllib.parse import parse_qsl, quote_plus
 
 from ipf.errors import Problem
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import loads
 from ipf.ports import Request
-from ipf.security.audit.rules import LONGEST_FORM, LONGEST_TARGET, clean
+from ipf.security.audit.rules import LONGEST_FORM, LONGEST_TARGET, MOST_SEGMENTS, clean
 
 Pairs = Sequence[tuple[str, str]]
+
+MOST_NAMED = 100
+"""Patients whom a query names that have a record each, besides those whom the request found."""
+MOST_PARAMETERS = 500
+"""Parameters of a query that are read; the listeners accept no more in a URL."""
 
 PATIENT = re.compile(r"(?:.*/)?(Patient/[A-Za-z0-9\-.]{1,64})(?:/_history/.*)?")
 _NAMING = frozenset({"patient", "subject", "patient._id", "subject._id"})
@@ -36,16 +47,91 @@ _OWN = frozenset({"_id", "_tag", "_profile", "_security"})
 _INCLUDES = frozenset({"_include", "_revinclude"})
 
 
+class Asked:
+    """Path and query of one request.
+
+    `complete`: both as text, bounded, without control characters.  `named`: the first MOST_NAMED patients of the query.
+    `details`: what `complete` and `named` leave out, as pairs of a name and a text; empty if they have everything.
+    """
+
+    def __init__(self, path: Sequence[str] = (), query: Pairs = ()) -> None:
+        self.path = path[:MOST_SEGMENTS]
+        self.query = query[:MOST_PARAMETERS]
+        self._type = _type_searched(self.path) if query else ""
+        self.complete, is_cut = _rendered(self.path, self.query)
+        self.named, further = _named(self.query, self._type) if query else ((), 0)
+        is_cut = is_cut or len(path) > MOST_SEGMENTS or len(query) > MOST_PARAMETERS
+        self.details = _left_out(path, query, further, is_cut) if further or is_cut else ()
+
+    def target_for(self, patient: str) -> str:
+        """What the record of `patient` (`Patient/1`) shows."""
+        path = self.path
+        if path[:1] == ("Patient",) and len(path) > 1 and path[1][:1] not in "$_" and f"Patient/{path[1]}" != patient:
+            path = ("Patient", *path[2:])
+        if not self.query:
+            return self.complete if path is self.path else target_of(path, ())
+        shown = "&".join([one if isinstance(one, str) else one.shown(patient) for one in self._parts])
+        return clean(f"{'/'.join(path)}?{shown}", LONGEST_TARGET)
+
+    @cached_property
+    def _parts(self) -> list[str | _Naming]:
+        """The parameters for the records of patients: texts that are the same in each, and values that name patients.
+
+        They end where their texts alone fill a target.
+        """
+        finds_more = any(name.partition(":")[0] in _INCLUDES for name, _ in self.query)
+        parts: list[str | _Naming] = []
+        length = 0
+        for name, value in self.query:
+            if length > LONGEST_TARGET:
+                break
+            if _names_patients(name, self._type):
+                parts.append(_Naming(name, value))
+                length += len(name) + 2
+            else:
+                shown = value if _stays(name, value, self._type, finds_more) else ""
+                parts.append(_pair(name, shown)[: LONGEST_TARGET + 1])
+                length += len(name) + len(shown) + 2
+        return parts
+
+
+class _Naming:
+    """A parameter that names patients; it shows each of them in his own record alone."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self._blank = _pair(name, "")
+        values = value.split(",")
+        self._values = frozenset(values)
+        self._longer: dict[str, list[str]] = {}  # by patient: URLs and references to versions
+        for one in values:
+            if one.count("/") > 1 and (patient := _patient(one)) is not None:
+                self._longer.setdefault(patient, []).append(one)
+
+    def shown(self, patient: str) -> str:
+        """The parameter with the references to this patient."""
+        short = [one for one in (patient.partition("/")[2], patient) if one in self._values]
+        return self._blank + _quoted(",".join((*short, *self._longer.get(patient, ()))))
+
+
 def query_of(request: Request) -> Pairs:
     """The search parameters of a request, those of a posted form, $export and $expunge too; a posted GraphQL query."""
-    if request.method == "POST" and request.path[-1:] in (("$export",), ("$expunge",)):
-        return (*request.query, *_posted_parameters(request.body))
-    if request.method == "POST" and request.path[-1:] == ("$graphql",):
-        return (*request.query, ("query", request.body[:LONGEST_FORM].decode("utf-8", "replace")))
-    if request.method != "POST" or request.path[-1:] != ("_search",):
+    if request.method != "POST" or not request.body:
         return request.query
-    form = parse_qsl(request.body[:LONGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
-    return (*request.query, *form)
+    last = request.path[-1:]
+    if last in (("$export",), ("$expunge",)):
+        return (*request.query, *_posted_parameters(request.body))
+    if last not in (("$graphql",), ("_search",)):
+        return request.query
+    text = request.body[:LONGEST_FORM].decode("utf-8", "replace")
+    if last == ("$graphql",):
+        return (*request.query, ("query", text))
+    fields = "&".join(text.split("&", MOST_PARAMETERS)[:MOST_PARAMETERS])
+    return (*request.query, *parse_qsl(fields, keep_blank_values=True))
+
+
+def asked_of(request: Request) -> Asked:
+    """Path and query of a request."""
+    return Asked(request.path, query_of(request))
 
 
 def _posted_parameters(body: bytes) -> Iterator[tuple[str, str]]:
@@ -55,7 +141,7 @@ def _posted_parameters(body: bytes) -> Iterator[tuple[str, str]]:
     except Problem:
         return
     listed = sent.get("parameter") if isinstance(sent, dict) else None
-    for one in listed if isinstance(listed, list) else ():
+    for one in listed[:MOST_PARAMETERS] if isinstance(listed, list) else ():
         for key, value in one.items() if isinstance(one, dict) else ():
             if key.startswith("value") and isinstance(value, str | bool):
                 yield str(one.get("name")), value if isinstance(value, str) else str(value).lower()
@@ -63,42 +149,60 @@ def _posted_parameters(body: bytes) -> Iterator[tuple[str, str]]:
 
 def target_of(path: Sequence[str], query: Pairs) -> str:
     """Path and query, bounded, without control characters."""
+    return _rendered(path[:MOST_SEGMENTS], query)[0]
+
+
+def _rendered(path: Sequence[str], query: Pairs) -> tuple[str, bool]:
+    """Path and query, and whether the text is cut.  What is beyond LONGEST_TARGET is not encoded."""
     text = "/".join(path)
-    return clean(f"{text}?{urlencode(query)}" if query else text, LONGEST_TARGET)
-
-
-def patients_asked_for(path: Sequence[str], query: Pairs) -> Iterator[str]:
-    """The patients that a query names."""
-    resource_type = _type_searched(path)
+    sign = "?"
     for name, value in query:
-        for one in value.split(",") if _names_patients(name, resource_type) else ():
-            matched = _patient(one)
-            if matched is not None:
-                yield matched
+        if len(text) > LONGEST_TARGET:
+            break
+        text += sign + _pair(name, value)
+        sign = "&"
+    return clean(text, LONGEST_TARGET), len(text) > LONGEST_TARGET
 
 
-def target_for(patient: str, path: Sequence[str], query: Pairs, complete: str = "") -> str:
-    """What the record of `patient` (`Patient/1`) shows of a request.  `complete`: its target, if it is known."""
-    resource_type, asked = _type_searched(path), path
-    if path[:1] == ("Patient",) and len(path) > 1 and path[1][:1] not in "$_" and f"Patient/{path[1]}" != patient:
-        path = ("Patient", *path[2:])
-    if not query:
-        return complete if complete and path is asked else target_of(path, ())
-    finds_more = any(name.partition(":")[0] in _INCLUDES for name, _ in query)
-    shown = [(name, _shown(name, value, patient, resource_type, finds_more)) for name, value in query]
-    return complete if complete and path is asked and shown == [*query] else target_of(path, shown)
+def _pair(name: str, value: str) -> str:
+    return f"{_quoted(name)}={_quoted(value)}"
 
 
-def _shown(name: str, value: str, patient: str, resource_type: str, finds_more: bool) -> str:
-    """What remains of a value."""
+def _quoted(text: str) -> str:
+    """The text as a part of a query; one character more than a target has, if it is longer than that."""
+    return quote_plus(text[: LONGEST_TARGET + 1], errors="replace")
+
+
+def _left_out(path: Sequence[str], query: Pairs, further: int, is_cut: bool) -> tuple[tuple[str, str], ...]:
+    """The details of a query that its records do not have completely."""
+    parts = ["/".join(path), *chain.from_iterable(query)]
+    text = "\0".join(parts)
+    details = [("patients without a record", str(further))] if further else []
+    if is_cut:
+        details.append(("characters", str(len(text))))
+    return (*details, ("SHA-256", sha256(text.encode("utf-8", "replace")).hexdigest()))
+
+
+def _named(query: Pairs, resource_type: str) -> tuple[Sequence[str], int]:
+    """The first MOST_NAMED patients that a query names, and the number of further values."""
+    found: dict[str, None] = {}
+    read = further = 0
+    for name, value in query:
+        if not value or not _names_patients(name, resource_type):
+            continue
+        *first, rest = f"{value},".split(",", MOST_NAMED - read)
+        read += len(first)
+        further += rest.count(",")
+        found.update(dict.fromkeys(filter(None, map(_patient, first))))
+    return tuple(found), further
+
+
+def _stays(name: str, value: str, resource_type: str, finds_more: bool) -> bool:
+    """Whether a value, which names no patients, is in the records of patients."""
     if name in _ABOUT_THE_RESULT or name.partition(":")[0] in _INCLUDES:
-        return value
-    if _names_patients(name, resource_type):
-        return ",".join(one for one in value.split(",") if _patient(one) == patient)
+        return True
     is_alternative = "," in value or ":" in name or "." in name or name.startswith("_has")
-    if finds_more or is_alternative or _is_reference(name, resource_type):
-        return ""
-    return value
+    return not (finds_more or is_alternative or _is_reference(name, resource_type))
 
 
 def _type_searched(path: Sequence[str]) -> str:

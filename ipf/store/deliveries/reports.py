@@ -21,6 +21,15 @@ HEALTHS = Statement(
     "delivery_healths", "text, integer", _HEALTH + "s.rid > 0 AND ($1 IS NULL OR p.name = $1) ORDER BY s.rid LIMIT $2"
 )
 
+# By (partition_id, id), for each partition.
+TENANTS_OF = Statement(
+    "delivery_tenants_of",
+    "text",
+    """
+SELECT p.name FROM partitions p JOIN subscription_states s ON s.partition_id = p.id AND s.id = $1
+WHERE s.status <> 'deleted' ORDER BY p.id""",
+)
+
 # The count comes with every row of the page, and alone when the page is empty.
 HISTORY = Statement(
     "delivery_history",
@@ -41,7 +50,7 @@ FROM counted c LEFT JOIN LATERAL (
 ORDER BY a.attempted_at DESC, a.id DESC""",
 )
 
-STATEMENTS = (HEALTH, HEALTHS, HISTORY)
+STATEMENTS = (HEALTH, HEALTHS, TENANTS_OF, HISTORY)
 
 
 class Reports:
@@ -55,6 +64,10 @@ class Reports:
         """See `ports.DeliveryQueue.health`."""
         row = await self._database.for_tenant(tenant).maybe(HEALTH.call(tenant, subscription_id))
         return None if row is None else _health(row)
+
+    async def tenants_of(self, subscription_id: str) -> list[str]:
+        """See `ports.DeliveryQueue.tenants_of`."""
+        return [row[0] for row in await self._all_tenants.many(TENANTS_OF.call(subscription_id))]
 
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """See `ports.DeliveryQueue.healths`."""

@@ -13,7 +13,7 @@ from ipf.store.postgres.quoting import Statement, literal
 LIST = """b.id, b.received_at, b.source_protocol, b.source_system, b.source_id, b.message_type, s.status::text,
        s.attempt_count, s.last_attempt_at, s.last_error, s.delivered_at, b.correlation_id::text, b.tenant,
        s.permanent"""
-_FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type, b.listener"
+_FULL = f"{LIST}, s.next_attempt_at, b.raw_message, b.charset, b.raw_content_type, b.listener, s.transform_ms"
 
 GET = Statement(
     "inbox_get", "bigint", f"SELECT {_FULL} FROM message_bodies b JOIN message_states s ON s.id = b.id WHERE b.id = $1"

@@ -1,4 +1,7 @@
-"""The writers of a Subscription, read with its row: one column of JSON."""
+"""The creator of a Subscription, read with its row: one column of JSON.
+
+Before version 0.2.0 every client that wrote a Subscription had a row, and the one that set the endpoint owned it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ WRITERS_OF = """(
 
 
 def writers_in(text: str | None) -> tuple[Writer, ...]:
-    """The writers in that column."""
-    return () if text is None else tuple(_writer(*row) for row in json.loads(text))
+    """The creator in that column; several of a Subscription that was written before version 0.2.0 and has no owner."""
+    writers = () if text is None else tuple(_writer(*row) for row in json.loads(text))
+    return tuple(one for one in writers if one.owns) or writers
 
 
 def _writer(

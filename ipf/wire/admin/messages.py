@@ -29,6 +29,7 @@ from ipf.ports import (
     Status,
     WrongState,
 )
+from ipf.ports.messages.inbox import passed_through
 from ipf.wire.http.serving import JSON
 from ipf.wire.http.serving import refusal as engine_refusal
 
@@ -147,6 +148,7 @@ def full_row(row: MessageRow) -> dict[str, Any]:
         "next_attempt_at": timestamp(row.next_attempt_at),
         "raw_message": None if row.raw is None else readable(row.raw, row.charset),
         "raw_content_type": row.raw_content_type,
+        "passed_through": passed_through(row.status, row.transform_ms),
     }
 
 

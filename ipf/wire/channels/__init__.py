@@ -29,17 +29,17 @@ Stop = Callable[[], None]
 
 
 def open_channels(
-    settings: Settings, reactor: Any, source: str, permits: AddressRule | None, at_stop: Callable[[Stop], object]
+    settings: Settings, reactor: Any, source: str, forbids: AddressRule | None, at_stop: Callable[[Stop], object]
 ) -> Channels:
     """All channels of this process.
 
-    `source`: the endpoint that messages name as their source.  `permits`: addresses that may be connected to.
+    `source`: the endpoint that messages name as their source.  `forbids`: addresses that may not be connected to.
     `at_stop` takes what is to be called when nothing is sent any more.
     """
     seconds = settings.delivery_timeout_ms / 1000
     vault = Vault(settings.secret_key)
     http = HttpClient(
-        reactor, seconds, body_limit=BODY_LIMIT, connections_per_host=CONNECTIONS_PER_HOST, permits=permits
+        reactor, seconds, body_limit=BODY_LIMIT, connections_per_host=CONNECTIONS_PER_HOST, forbids=forbids
     )
     rest_hook = SignedChannel(
         RestHook(http, seconds, reactor), vault, settings.signing_secret, lambda: datetime.now(UTC)

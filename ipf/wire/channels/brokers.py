@@ -139,8 +139,9 @@ _: type[Channel] = BrokerChannel
 
 def headers_of(notification: Notification) -> list[tuple[str, str]]:
     """The headers of a message: the registered ones, the subscription, the events, and what rest hooks have as well."""
-    found = [header for header in notification.headers if header[0].lower() != "content-type"]
-    if notification.body:
+    found = [*notification.headers]
+    names = {name.lower() for name, _ in found}
+    if notification.body and "content-type" not in names:
         found.append(("Content-Type", notification.content_type or "application/fhir+json"))
     found += [
         ("X-Ipf-Subscription", f"Subscription/{notification.subscription_id}"),
@@ -153,6 +154,7 @@ def headers_of(notification: Notification) -> list[tuple[str, str]]:
         found.append(("X-Ipf-To-Event-Number", str(notification.events[-1].number)))
     if notification.topic_url and notification.content != "empty":
         found.append(("X-Ipf-Topic", notification.topic_url))
-    found.append((correlation.HEADER, notification.correlation_id))
+    if correlation.HEADER.lower() not in names:
+        found.append((correlation.HEADER, notification.correlation_id))
     parent = correlation.traceparent(notification.correlation_id)
     return found if parent is None else [*found, (correlation.TRACEPARENT, parent)]

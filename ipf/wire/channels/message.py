@@ -73,8 +73,9 @@ class Message:
             "entry": entries,
         }
         body = to_xml(bundle) if is_xml else dumps(bundle)
-        own = [header for header in notification.headers if header[0].lower() != "content-type"]
-        headers = [("Content-Type", kind if ";" in kind else f"{kind}; charset=UTF-8"), *own]
+        headers = [*notification.headers]
+        if all(name.lower() != "content-type" for name, _ in headers):
+            headers.insert(0, ("Content-Type", kind if ";" in kind else f"{kind}; charset=UTF-8"))
         return replace(notification, method="POST", headers=headers, body=body, content_type=kind)
 
     def _header(self, notification: Notification, full_url: str, focus: Json | None) -> Json:

@@ -106,15 +106,12 @@ POSITION_HEADER = "X-IPF-LSN"
 
 def headers_of(notification: Notification) -> Iterator[tuple[str, str]]:
     """The registered headers, with content type, correlation id and trace context where they have none."""
-    names = set()
-    for name, value in notification.headers:
-        lower = name.lower()
-        if lower != correlation.HEADER.lower():
-            names.add(lower)
-            yield name, value
+    names = {name.lower() for name, _ in notification.headers}
+    yield from notification.headers
     if notification.body and "content-type" not in names:
         yield "Content-Type", CONTENT_TYPE
-    yield correlation.HEADER, notification.correlation_id
+    if correlation.HEADER.lower() not in names:
+        yield correlation.HEADER, notification.correlation_id
     if notification.position:
         yield POSITION_HEADER, notification.position
     parent = correlation.traceparent(notification.correlation_id)

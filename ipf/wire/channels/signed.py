@@ -1,7 +1,8 @@
 """Decrypts the stored secrets of a notification and signs it, before another channel sends it.
 
 The header `X-Ipf-Signing-Secret` of a Subscription is never sent: it is the key of that subscription's signature.
-Without it the server's key is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`); without either nothing is signed.
+Without it the server's key is used (`SUBSCRIPTION_SERVICE_SIGNING_SECRET`); without either nothing is signed.  A
+registered `X-Ipf-Signature` is sent instead of this server's.
 
 `X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`; hex is HMAC-SHA256 of `<t>.<body>`.  A receiver computes the
 signature again, compares in constant time, and refuses an old `t`.
@@ -60,7 +61,7 @@ class SignedChannel:
                 key = header[1]
             else:
                 sent.append(header)
-        if key:
+        if key and all(name.lower() != SIGNATURE.lower() for name, _ in sent):
             sent.append((SIGNATURE, signature(key, body or b"", int(self._now().timestamp()))))
         if sent == notification.headers and body is notification.body:
             return notification

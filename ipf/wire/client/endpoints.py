@@ -25,21 +25,21 @@ from ipf.wire.client.failures import AddressForbidden, ResponseTooLarge, Unusabl
 from ipf.wire.client.resolver import AddressRule, PermittedAddressResolver, ReactorWithResolver
 
 
-def _any_address(host: str, address: str) -> bool:
-    return True
+def _any_address(host: str, address: str, port: int) -> str | None:
+    return None
 
 
 @implementer(IAgentEndpointFactory)
 class HttpEndpointFactory:
-    """Makes the endpoint for a URL.  `response_limit`: bytes of one response; `permits`: None = every address."""
+    """Makes the endpoint for a URL.  `response_limit`: bytes of one response; `forbids`: None = no address."""
 
     def __init__(
-        self, reactor: Any, connect_seconds: float, response_limit: int, permits: AddressRule | None = None
+        self, reactor: Any, connect_seconds: float, response_limit: int, forbids: AddressRule | None = None
     ) -> None:
         self.reactor = reactor
         self.connect_seconds = connect_seconds
         self.response_limit = response_limit
-        self.permits = permits or _any_address
+        self.forbids = forbids or _any_address
         self.tls = BrowserLikePolicyForHTTPS()
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
@@ -65,7 +65,7 @@ class HttpEndpoint:
     async def _connect(self, protocol_factory: IProtocolFactory) -> Any:
         uri, factory = self._uri, self._factory
         host = uri.host.decode("ascii")
-        resolver = PermittedAddressResolver(factory.reactor, host, factory.permits)
+        resolver = PermittedAddressResolver(factory.reactor, host, uri.port, factory.forbids)
         reactor: Any = ReactorWithResolver(factory.reactor, resolver)
         endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, uri.port, timeout=factory.connect_seconds)
         if uri.scheme == b"https":
@@ -73,12 +73,13 @@ class HttpEndpoint:
         try:
             connection: Any = await endpoint.connect(ResponseLimitFactory(protocol_factory, factory.response_limit))
         except error.DNSLookupError as failure:
-            if resolver.found_only_forbidden:
-                raise AddressForbidden from failure
+            if resolver.forbidden is not None:
+                raise AddressForbidden(resolver.forbidden) from failure
             raise
-        if not resolver.permits(connection.transport.getPeer()):
+        forbidden = resolver.forbids(connection.transport.getPeer())
+        if forbidden is not None:
             connection.transport.abortConnection()
-            raise AddressForbidden
+            raise AddressForbidden(forbidden)
         return connection.wrappedProtocol
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:

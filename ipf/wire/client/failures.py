@@ -19,7 +19,7 @@ class UnusableUrl(ValueError):
 
 
 class AddressForbidden(Exception):
-    """The host name resolves to addresses that the address rule does not permit."""
+    """The host name resolves to addresses that the address rule does not permit.  Its text: why."""
 
 
 class TimeLimitExceeded(Exception):
@@ -45,6 +45,9 @@ def describe(failure: Exception) -> str:
     if isinstance(failure, (SchemeNotSupported, ValueError)):
         return "the endpoint is no usable http or https URL"
     causes = _causes(failure)
+    forbidden = next((each for each in causes if isinstance(each, AddressForbidden)), None)
+    if forbidden is not None:
+        return f"the endpoint's name resolves to an address that is not permitted: {forbidden}"
     for kinds, text in _DESCRIPTIONS:
         for cause in causes:
             if isinstance(cause, kinds):
@@ -56,7 +59,6 @@ def describe(failure: Exception) -> str:
 
 
 _DESCRIPTIONS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
-    ((AddressForbidden,), "the endpoint's name resolves to an address that is not permitted"),
     ((ResponseTooLarge,), "the response is too large"),
     ((error.ConnectionRefusedError,), "connection refused"),
     ((error.DNSLookupError, error.UnknownHostError), "the host name cannot be resolved"),

@@ -42,7 +42,7 @@ class HttpClient:
     """One connection pool and its treq client.
 
     `body_limit`: bytes of a response body.  `connections_per_host`: unused connections that are kept (0: each request
-    has its own); there is no limit for connections in use.  `permits`: addresses that may be connected to, None = all.
+    has its own); there is no limit for connections in use.  `forbids`: addresses that may not be connected to.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class HttpClient:
         *,
         body_limit: int,
         connections_per_host: int,
-        permits: AddressRule | None = None,
+        forbids: AddressRule | None = None,
     ) -> None:
         self._reactor = reactor
         self._pool = HTTPConnectionPool(reactor, persistent=connections_per_host > 0)
         self._pool.maxPersistentPerHost = connections_per_host
         self._pool.cachedConnectionTimeout = IDLE_SECONDS
         self._pool.retryAutomatically = False
-        endpoints = HttpEndpointFactory(reactor, connect_seconds, HEADER_LIMIT + body_limit, permits)
+        endpoints = HttpEndpointFactory(reactor, connect_seconds, HEADER_LIMIT + body_limit, forbids)
         agent = UncompressedAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
         no_cookies = IndexableCookieJar(policy=DefaultCookiePolicy(allowed_domains=()))
         self._client = HTTPClient(agent, no_cookies, data_to_body_producer=BytesProducer)

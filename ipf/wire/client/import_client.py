@@ -1,6 +1,6 @@
 """Reads the inputs of bulk imports over HTTP.
 
-Each address that a host name resolves to must be permitted (`ChannelPolicy.permits`); redirects are not followed.
+Each address that a host name resolves to must be permitted (`ImportSources.forbids`); redirects are not followed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _HEADERS = {"Accept": "application/fhir+ndjson, application/x-ndjson;q=0.9, */*;
 
 
 class ImportClient:
-    """`limit`: bytes of an input.  `permits`: addresses that may be connected to."""
+    """`limit`: bytes of an input.  `forbids`: addresses that may not be connected to."""
 
-    def __init__(self, reactor: Any, limit: int, permits: AddressRule) -> None:
+    def __init__(self, reactor: Any, limit: int, forbids: AddressRule) -> None:
         self._service = RemoteService(
-            reactor, TIMEOUT_SECONDS, "the input", body_limit=limit, connections_per_host=0, permits=permits
+            reactor, TIMEOUT_SECONDS, "the input", body_limit=limit, connections_per_host=0, forbids=forbids
         )
 
     async def fetch(self, url: str) -> bytes:

@@ -42,7 +42,7 @@ class Response:
 class RemoteService:
     """HTTP client of one service.  `name`: the service in error messages, such as `the mapping service`.
 
-    `permits`: addresses that may be connected to, None = all.
+    `forbids`: addresses that may not be connected to.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RemoteService:
         clock: IReactorTime | None = None,
         body_limit: int = BODY_LIMIT,
         connections_per_host: int = CONNECTIONS_PER_HOST,
-        permits: AddressRule | None = None,
+        forbids: AddressRule | None = None,
     ) -> None:
         self._clock: IReactorTime = clock or reactor
         self._timeout_seconds = timeout_seconds
@@ -65,7 +65,7 @@ class RemoteService:
             timeout_seconds,
             body_limit=body_limit,
             connections_per_host=connections_per_host,
-            permits=permits,
+            forbids=forbids,
         )
         self._tokens = None if credentials is None else Tokens(self.request, credentials, self._clock)
 

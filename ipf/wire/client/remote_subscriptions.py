@@ -37,6 +37,10 @@ class RemoteSubscriptions:
         found = await self._read(tenant, subscription_id)
         return None if found is None else _health(found[0])
 
+    async def tenants_of(self, subscription_id: str) -> list[str]:
+        """See `ports.SubscriptionLedger.tenants_of`; whether it is there says the answer to the reading."""
+        return [DEFAULT_TENANT]
+
     async def healths(self, tenant: str | None, limit: int) -> list[SubscriptionHealth]:
         """See `ports.SubscriptionLedger.healths`, in the order of that server."""
         if tenant not in (None, DEFAULT_TENANT):

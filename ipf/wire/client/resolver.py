@@ -20,22 +20,23 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import implementer
 
-AddressRule = Callable[[str, str], bool]
-"""(host of the URL, IP address): whether a connection may be opened."""
+AddressRule = Callable[[str, str, int], str | None]
+"""(host of the URL, IP address, port): why a connection may not be opened; None: it may."""
 
 
 @implementer(IHostnameResolver)
 class PermittedAddressResolver:
     """Passes on the permitted addresses of one host.
 
-    `found_only_forbidden`: the last resolution found addresses, and none of them is permitted.
+    `forbidden`: the last resolution found addresses, and none of them is permitted: why not.
     """
 
-    def __init__(self, reactor: Any, host: str, permits: AddressRule) -> None:
+    def __init__(self, reactor: Any, host: str, port: int, forbids: AddressRule) -> None:
         self._reactor = reactor
         self._host = host
-        self._permits = permits
-        self.found_only_forbidden = False
+        self._port = port
+        self._forbids = forbids
+        self.forbidden: str | None = None
 
     def resolveHostName(
         self,
@@ -52,9 +53,9 @@ class PermittedAddressResolver:
         )
         return resolution
 
-    def permits(self, address: IAddress) -> bool:
-        """Whether a connection to this address may be opened."""
-        return self._permits(self._host, getattr(address, "host", ""))
+    def forbids(self, address: IAddress) -> str | None:
+        """Why no connection to this address may be opened; None: it may."""
+        return self._forbids(self._host, getattr(address, "host", ""), self._port)
 
 
 @implementer(IResolutionReceiver)
@@ -64,7 +65,8 @@ class _PermittedAddresses:
     def __init__(self, receiver: IResolutionReceiver, resolver: PermittedAddressResolver) -> None:
         self._receiver = receiver
         self._resolver = resolver
-        self._permitted = self._forbidden = 0
+        self._permitted = 0
+        self._forbidden: str | None = None
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
         """Twisted: the resolution begins."""
@@ -72,15 +74,16 @@ class _PermittedAddresses:
 
     def addressResolved(self, address: IAddress) -> None:
         """Twisted: one address."""
-        if self._resolver.permits(address):
+        forbidden = self._resolver.forbids(address)
+        if forbidden is None:
             self._permitted += 1
             self._receiver.addressResolved(address)
         else:
-            self._forbidden += 1
+            self._forbidden = self._forbidden or forbidden
 
     def resolutionComplete(self) -> None:
         """Twisted: there are no more addresses."""
-        self._resolver.found_only_forbidden = self._forbidden > 0 and not self._permitted
+        self._resolver.forbidden = None if self._permitted else self._forbidden
         self._receiver.resolutionComplete()
 
 

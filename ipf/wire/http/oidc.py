@@ -99,6 +99,11 @@ class KeySource:
         age = self._clock.seconds() - self._fetched_at
         return {"keys": len(self._keys.keys) if self._keys else 0, "age_seconds": round(age) if self._keys else None}
 
+    async def document(self) -> Json:
+        """The discovery document, as old as the keys.  Problem UNAVAILABLE when it was never fetched."""
+        await self.current()
+        return self._document
+
     async def smart(self) -> Json:
         """The SMART configuration of this server.  Problem UNAVAILABLE while the provider was never reached."""
         if not self._document:

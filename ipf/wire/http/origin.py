@@ -4,6 +4,7 @@
 server for `evil.example`, and the page reads and writes everything that needs no token.  A listener with own names
 answers only requests whose Host is one of them: loopback names, the address of the connection itself, and the names of
 the settings.  A name cannot be an IP address of this server without being asked for it, so addresses are safe.
+Health has nothing to protect: it answers for any Host, as a load balancer or an orchestrator asks for it.
 
 **Origin.**  A browser states the origin of the page that sends a request.  Everything but a plain read is answered only
 for pages of this server, of its base URL, and of the named origins.  Clients that are no browsers send no Origin.
@@ -24,6 +25,7 @@ from ipf.errors import Category, Problem
 LOOPBACK_NAMES = frozenset(("localhost", "ip6-localhost"))
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]+\]|[a-z0-9._~-]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_HEALTH = frozenset(("/actuator/health", "/actuator/health/liveness", "/actuator/health/readiness"))
 _PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
 
 
@@ -54,6 +56,7 @@ class Sent:
     is_upgrade: bool = False
     local: str = ""
     is_secure: bool = False
+    path: str = ""
 
 
 def refusal_of(sent: Sent, names: OwnNames) -> Problem | None:
@@ -64,7 +67,7 @@ def refusal_of(sent: Sent, names: OwnNames) -> Problem | None:
 def _host_problem(sent: Sent, names: OwnNames) -> Problem | None:
     if not sent.hosts and sent.version != "HTTP/1.0":
         return Problem(Category.VALUE, "the request has no Host header", "Host")
-    if names.hosts is None:
+    if names.hosts is None or (sent.method in _READS and sent.path in _HEALTH):
         return None
     name = host_name(sent.hosts[0]) if sent.hosts else None
     if name is not None and (name in names.hosts or name in LOOPBACK_NAMES or _is_own_address(name, sent.local)):

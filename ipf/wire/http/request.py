@@ -154,6 +154,7 @@ class BoundedRequest(WebRequest):
             any(one.strip().lower() == "websocket" for one in upgrade),
             getattr(channel.getHost(), "host", "") or "",
             bool(channel.isSecure()),
+            self.path.decode("latin-1"),
         )
 
     def _texts(self, name: bytes) -> list[str]:

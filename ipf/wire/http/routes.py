@@ -13,6 +13,7 @@ OTHER = "other"
 MAX_ROUTES = 200
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
+_OPERATION = re.compile(r"\$[a-z][a-z-]{1,40}")
 _NOT_SERVED = (404, 405)
 _known: set[str] = set()
 _WORDS = frozenset((
@@ -35,6 +36,11 @@ def route_of(path: Sequence[bytes], status: int) -> str:
             return OTHER
         _known.add(route)
     return route
+
+
+def template(path: Sequence[str]) -> str:
+    """The segments of a path for a log line: as `route_of`, with the names of operations."""
+    return "/" + "/".join([one if _OPERATION.fullmatch(one) else _shown(one.encode()) for one in path[:8] if one])
 
 
 def _shown(segment: bytes) -> str:

@@ -21,6 +21,7 @@ import orjson
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, Clock, MessageRow, Request, Status, map_and_version
 from ipf.ports.identity import ConflictRow
+from ipf.ports.messages.inbox import passed_through
 from ipf.ports.messages.statistics import (
     MINUTES,
     MessageStatistics,
@@ -260,6 +261,7 @@ def _traced(one: TracedMessage) -> dict[str, Any]:
         "next_attempt_at": timestamp(one.row.next_attempt_at),
         "listener": one.listener,
         "original_id": one.original_id,
+        "passed_through": passed_through(one.row.status, one.transform_ms),
         "transform": None if one.map_url is None else transform,
     }
 

@@ -209,7 +209,7 @@ def _traced_message() -> Schema:
                         duration_ms=_or_null({"type": "number", "minimum": 0}), rules_path=_TEXT)  # fmt: skip
     return _object(
         "A message, or a further conversion of one", **_message(), next_attempt_at=_or_null(_TIME), listener=_TEXT,
-        original_id=_or_null(_COUNT), transform=_or_null(transform),
+        original_id=_or_null(_COUNT), passed_through=_or_null(_TEXT), transform=_or_null(transform),
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ class CheckTests(TestCase):
         """Its own token decides, not those of the other listeners: with one it takes the port on all addresses."""
         here, there = (self.taken.getsockname()[1], self.taken_elsewhere())
         for token, port, is_free in (("scrape", there, False), (None, there, True), (None, here, False)):
-            for others in ({}, {"auth_enabled": True, "admin_token": "admin"}):
+            for others in ({}, {"auth_switch": True, "admin_token": "admin"}):
                 settings = Settings(
                     http_listen="tcp:0", mllp_listen=(), metrics_listen=f"tcp:{port}", metrics_token=token, **others
                 )

@@ -84,6 +84,30 @@ class Reading(TestCase):
         problem = self.assertRaises(Problem, json.loads, b"[" + b"[]," * 500_000 + b"1]")
         self.assertEqual(problem.category, Category.TOO_LARGE)
 
+    def test_what_is_refused_by_count_is_counted_in_pieces(self) -> None:
+        """Before it is parsed, and no further than to the limit."""
+        counted: list[int] = []
+
+        class Text(bytes):
+            def count(self, *given: Any) -> int:
+                found = super().count(*given)
+                counted.append(found)
+                return found
+
+        for text, what in (
+            (b"[" + b"1," * 15_000_000 + b"1]", "commas"),
+            (b'["' + b"\\n" * 15_000_000 + b'"]', "escaped characters"),
+        ):
+            counted.clear()
+            problem = self.assertRaises(Problem, json.loads, Text(text))
+            self.assertEqual((problem.category, what in problem.text), (Category.TOO_LARGE, True), problem.text)
+            self.assertLess(max(counted), 1_100_000)
+            self.assertLess(sum(counted), 6_200_000)
+
+    def test_a_very_long_number_is_not_computed(self) -> None:
+        problem = self.assertRaises(Problem, json.loads, b"[" + b"1" * 3_000_000 + b"]")
+        self.assertIn("out of range at line 1 column 2", problem.text)
+
     def test_computed_decimals_are_written_with_all_digits(self) -> None:
         self.assertEqual(json.dumps([Decimal("0.10"), Decimal("1E+2"), Decimal("1E-9")]), b"[0.10,100,0.000000001]")
         self.assertRaises(TypeError, json.dumps, Decimal("NaN"))

@@ -31,7 +31,9 @@ class ActivateTests(TestCase):
         self.errors: dict[str, Exception] = {}
         self.queue = RequestedQueue(("default", "a"), ("other", "b"), ("default", "c"))
 
-    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+    async def set_status(
+        self, tenant: str, subscription_id: str, status: str, error: str | None, version_id: str | None
+    ) -> None:
         if subscription_id in self.errors:
             raise self.errors[subscription_id]
         self.calls.append((tenant, subscription_id, status, error))
@@ -93,6 +95,8 @@ class GuidedQueue(RequestedQueue):
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
         version = self.versions.setdefault(subscription_id, 1)
         resource: Json = {"id": subscription_id, "meta": {"versionId": str(version)}}
+        if (tenant, subscription_id) in self.ended_rows:
+            resource["end"] = NOW.isoformat()
         return Lease(tenant, 1, subscription_id, 0, NOW, resource, 0, None)
 
     async def record(self, tenant: str, subscription_id: str, attempts: list[Attempt]) -> None:
@@ -130,13 +134,18 @@ class HandshakeTests(TestCase):
 
     def setUp(self) -> None:
         self.calls: list[tuple[str, str, str | None]] = []
+        self.fences: list[str | None] = []
+        self.clock = Clock()
         self.queue = GuidedQueue(("default", "a"))
         self.channel = HandshakeChannel()
         self.without_email = HandshakeChannel()
         self.without_email.unavailable = "no mail server is configured"
 
-    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+    async def set_status(
+        self, tenant: str, subscription_id: str, status: str, error: str | None, version_id: str | None
+    ) -> None:
         self.calls.append((subscription_id, status, error))
+        self.fences.append(version_id)
         if (tenant, subscription_id) in self.queue.waiting:
             self.queue.waiting.remove((tenant, subscription_id))
 
@@ -144,7 +153,7 @@ class HandshakeTests(TestCase):
         channels: Any = {"rest-hook": self.channel, "websocket": self.channel, "email": self.without_email}
         queue: Any = self.queue
         compose: Any = self.channel
-        return Activate(queue, self.set_status, channels, compose, lambda: NOW, **more)
+        return Activate(queue, self.set_status, channels, compose, lambda: NOW, clock=self.clock, **more)
 
     def step(self, stage: Activate) -> bool:
         return self.successResultOf(Deferred.fromCoroutine(stage.step()))
@@ -155,15 +164,86 @@ class HandshakeTests(TestCase):
         ((id_, attempt),) = self.queue.ledger
         self.assertEqual((id_, attempt.kind, attempt.event_number, attempt.succeeded), ("a", HANDSHAKE, 0, True))
 
-    def test_failed_handshake_is_an_error(self) -> None:
+    def test_a_handshake_that_fails_is_repeated_for_thirty_seconds(self) -> None:
+        """With growing pauses; health says each time how often, and the text of the error does so at the end."""
         for answer, reason in (
             (Delivered(404, 3, None), "HTTP status 404"),
             (Delivered(None, 3, "refused"), "refused"),
         ):
-            self.queue.waiting, self.calls = [("default", "a")], []
-            self.channel.answers = [answer]
-            self.step(self.stage())
-            self.assertEqual(self.calls, [("a", "error", f"the handshake failed: {reason}")])
+            self.queue.waiting, self.queue.ledger, self.calls = [("default", "a")], [], []
+            self.channel.answers, self.channel.sent = [answer] * 20, []
+            stage = self.stage()
+            self.assertFalse(self.step(stage))
+            began, times, failed = self.clock.seconds(), [0.0], 1
+            while not self.calls and self.clock.seconds() < began + 60:
+                self.clock.advance(0.25)
+                self.step(stage)
+                if len(self.channel.sent) > failed:
+                    failed = len(self.channel.sent)
+                    times.append(self.clock.seconds() - began)
+            self.assertEqual(times, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 23.5, 29.0])
+            self.assertEqual(self.calls, [("a", "error", f"the handshake failed 8 times in 29 s: {reason}")])
+            self.assertEqual(self.fences[-1], "1")
+            errors = [attempt.error for _, attempt in self.queue.ledger]
+            self.assertEqual(errors[0], f"{reason} (handshake 1, the next in 0.5 s)")
+            self.assertEqual(errors[5:], [f"{reason} (handshake 6, the next in 8 s)",
+                                          f"{reason} (handshake 7, the next in 5.5 s)", reason])  # fmt: skip
+
+    def test_one_failure_is_no_error(self) -> None:
+        """A connection that was closed during the handshake."""
+        self.channel.answers = [Delivered(None, 3, "connection closed"), Delivered(503, 3, None, 3.0)]
+        stage = self.stage()
+        self.step(stage)
+        self.clock.advance(0.5)
+        self.assertEqual((len(self.channel.sent), self.calls), (2, []))
+        self.clock.advance(1.0)
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.channel.sent), 2, "Retry-After is the least pause")
+        self.clock.advance(1.0)
+        self.assertEqual((len(self.channel.sent), self.calls), (3, [("a", "active", None)]))
+        self.assertEqual([attempt.succeeded for _, attempt in self.queue.ledger], [False, False, True])
+
+    def test_a_changed_subscription_gets_its_handshake_within_a_second(self) -> None:
+        """Whatever the pause after the failures of the former version."""
+        self.channel.answers = [Delivered(404, 3, None)] * 6
+        stage = self.stage()
+        self.step(stage)
+        for _ in range(16):
+            self.clock.advance(1.0)
+            self.step(stage)
+        self.assertEqual(len(self.channel.sent), 6)
+        self.queue.versions["a"] = 2
+        self.clock.advance(1.0)
+        self.step(stage)
+        self.assertEqual((len(self.channel.sent), self.calls, self.fences), (7, [("a", "active", None)], ["2"]))
+
+    def test_a_stop_ends_the_pause(self) -> None:
+        """The status stays requested, and the next process begins anew."""
+        self.channel.answers = [Delivered(404, 3, None)]
+        stage = self.stage()
+        self.step(stage)
+        stopped = Deferred.fromCoroutine(stage.stop(5.0, self.clock))
+        self.clock.advance(0)
+        self.assertTrue(self.successResultOf(stopped))
+        self.assertEqual((self.calls, self.queue.waiting), ([], [("default", "a")]))
+
+    def test_the_time_limit_of_an_attempt_ends_with_the_thirty_seconds(self) -> None:
+        limits: list[float | None] = []
+        real = self.channel.send
+
+        async def send(notification: Notification) -> Delivered:
+            limits.append(notification.timeout_seconds)
+            self.clock.rightNow += min(10.0, notification.timeout_seconds or 10.0)  # it does not answer
+            return await real(notification)
+
+        self.channel.send = send  # type: ignore[method-assign]
+        self.channel.answers = [Delivered(None, 10_000, "no answer")] * 9
+        stage = self.stage()
+        self.step(stage)
+        for _ in range(120):
+            self.clock.advance(0.25)
+        self.assertEqual(limits, [30.0, 19.5, 8.5])
+        self.assertEqual(self.calls, [("a", "error", "the handshake failed 3 times in 30 s: no answer")])
 
     def test_no_handshake_without_a_content_level(self) -> None:
         self.queue.waiting = [("default", "w"), ("default", "e"), ("default", "p")]
@@ -200,8 +280,8 @@ class HandshakeTests(TestCase):
     def test_end_time_and_removed_topic(self) -> None:
         self.queue.waiting, self.queue.ended_rows = [], [("default", "old")]
 
-        async def unserved() -> list[tuple[str, str, str]]:
-            return [("default", "lost", "no topic")]
+        async def unserved() -> list[tuple[str, str, str, str]]:
+            return [("default", "lost", "3", "no topic")]
 
         stage = self.stage(end=self.set_status, unserved=unserved)
         self.assertTrue(self.step(stage))

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import dumps
-from ipf.pipeline.deliver.authorization import Authorization, SubscriptionChanged, without_payload
+from ipf.pipeline.deliver.authorization import Authorization, SubscriptionChanged
 from ipf.ports import OPEN, SYSTEM, Caller, Event, Json, Lease, Notification, Terms, Version
 from ipf.ports.grants import Writer
 from ipf.security.event_access import Decision, decide
@@ -137,8 +137,8 @@ class AuthorizationTests(TestCase):
         self.wait(authorization.events(lease(), kept))
         (first, shown), (second, composed_events) = composed.given
         self.assertEqual((first.resource, shown, first.callers), (SUBSCRIPTION, kept[:1], [creator]))
-        self.assertEqual(second.resource["channel"],
-                         {"type": "rest-hook", "endpoint": "https://a", "header": ["A: b"]})  # fmt: skip
+        self.assertEqual((first.is_content_withheld, second.is_content_withheld), (False, True))
+        self.assertEqual(second.resource, SUBSCRIPTION)
         self.assertEqual([one.body for one in composed_events], [b"", b""])
         self.assertEqual(grants.asked, 1)
 
@@ -188,9 +188,18 @@ class AuthorizationTests(TestCase):
         self.wait(authorization.events(lease(), events))
         self.assertEqual(composed.given, [(lease(), events)])
 
-    def test_without_payload_keeps_other_members(self) -> None:
-        self.assertIn("payload", SUBSCRIPTION["channel"])
-        self.assertNotIn("payload", without_payload(SUBSCRIPTION)["channel"])
+    def test_subscribers_read(self) -> None:
+        """The scope on Subscription implies reading what matches, and no limit of a narrow scope is lifted."""
+        for scopes, patient, resource, decision in DECISIONS:
+            caller = OPEN if scopes is None else Caller("ada", "app", tuple(scopes.split()), patient=patient)
+            expected = Decision.SEND if decision is Decision.WITHOUT_CONTENT else decision
+            self.assertIs(decide(caller, event(1, resource), subscribers_read=True), expected, scopes)
+        grants, composed = Grants(Caller("ada", "app", ("system/Subscription.crus",))), Composed()
+        authorization = Authorization(grants, composed, self.read_version, subscribers_read=True)  # type: ignore[arg-type]
+        kept = self.wait(authorization.authorization_filter(lease(), [event(1, ADA)]))
+        self.wait(authorization.events(lease(), kept))
+        ((made, shown),) = composed.given
+        self.assertEqual((made.is_content_withheld, shown), (False, kept))
 
     def test_deletions_of_what_was_visible(self) -> None:
         """The version before decides."""

@@ -41,6 +41,11 @@ class Row:
     ledger: list[Attempt] = field(default_factory=list)
 
 
+def resource_of(name: str) -> Json:
+    """A leased Subscription."""
+    return {"id": name, "meta": {"versionId": "1"}}
+
+
 class Queue:
     """Subscriptions by name, leased with the rules of the PostgreSQL queue."""
 
@@ -71,7 +76,17 @@ class Queue:
                 since = row.failing_since
                 events = tuple(row.events[row.delivered : row.delivered + 20])
                 found.append(
-                    Lease("default", rid, name, row.token, until, {"id": name}, row.attempt_count, since, events=events)
+                    Lease(
+                        "default",
+                        rid,
+                        name,
+                        row.token,
+                        until,
+                        resource_of(name),
+                        row.attempt_count,
+                        since,
+                        events=events,
+                    )
                 )
         return found
 
@@ -79,7 +94,9 @@ class Queue:
         self.check()
         due, self.beats = self.beats, []
         return [
-            Lease("default", 0, name, self.rows[name].token, until, {"id": name}, self.rows[name].attempt_count, None)
+            Lease(
+                "default", 0, name, self.rows[name].token, until, resource_of(name), self.rows[name].attempt_count, None
+            )
             for name in due
         ]
 
@@ -171,7 +188,9 @@ class DeliverFixture:
     def now(self) -> datetime:
         return START + timedelta(seconds=self.clock.seconds())
 
-    async def set_status(self, tenant: str, subscription_id: str, status: str, error: str | None) -> None:
+    async def set_status(
+        self, tenant: str, subscription_id: str, status: str, error: str | None, version_id: str | None
+    ) -> None:
         """A change of status sets the failures to 0; the lease stays."""
         self.statuses.append((tenant, subscription_id, status, error))
         row = self.queue.rows[subscription_id]

@@ -69,7 +69,7 @@ class PayloadComposer(PlainComposer):
 
     async def events(self, lease: Lease, events: Sequence[Event]) -> Notification:
         made = await super().events(lease, events)
-        return made if "payload" in lease.resource["channel"] else replace(made, body=None)
+        return replace(made, body=None) if lease.is_content_withheld else made
 
 
 class NumberingComposer(PlainComposer):

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
+from ipf.pipeline.equal_failures import MOST
 from ipf.pipeline.receive.files import FileSource
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
@@ -23,6 +24,7 @@ from tests.pipeline.plain_inbox import PlainInbox
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 LISTENER = MllpListener("lab", tells_all=True)
+PERSON = "Hansen"
 T = TypeVar("T")
 
 
@@ -139,6 +141,76 @@ class FileSourceTests(TestCase):
         self.assertIn("line 1: stands outside of a message", (self.folder / "failed/text.txt.report.txt").read_text())
         self.assertIn("there is no message in it", (self.folder / "failed/empty.report.txt").read_text())
         self.assertEqual(len(self.inbox.rejects), 2)
+
+    async def test_names_that_are_no_text_or_very_long(self) -> None:
+        """Such a name stopped the folder for good, with health UP; so did a report whose name became too long."""
+        names = [b"Hans\xe9n.hl7", b"bad \xff.hl7", b"x" * 251 + b".hl7", "\u00e9".encode() * 120 + b".hl7"]
+        for number, name in enumerate(names):
+            parts = (message(str(number)),) if number != 1 else (b"dear lab\n",)
+            path = os.path.join(os.fsencode(self.folder), name)
+            Path(os.fsdecode(path)).write_bytes(b"".join(parts) if number < 2 else b"no message\n")
+            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        self.put("last.hl7", message("9"))
+        await self.look()
+        self.assertEqual(self.ids(), ["0", "9"])
+        left = [one for one in os.scandir(self.folder) if one.is_file()]
+        self.assertEqual(left, [])
+        reports = [one for one in os.listdir(self.folder / "failed") if one.endswith(".report.txt")]
+        self.assertEqual(len(reports), 3)
+        self.assertEqual(len(os.listdir(self.folder / "failed")), 6)
+        self.assertTrue(os.path.exists(os.path.join(os.fsencode(self.folder), b"done", names[0])))
+        self.assertIsNone(self.source.problem)
+
+    async def test_a_file_that_fails_at_any_step_does_not_stop_the_next(self) -> None:
+        """Opened, received, moved with its report: it is set aside, or left alone when it cannot be moved."""
+        for step in ("_locked", "_receive_all", "_receive", "_finish", "_move"):
+            source = self.opened()
+            step_of_source = getattr(source, step)
+
+            def guarded(*given: Any, original: Any = step_of_source) -> Any:
+                if self.is_bad(given):
+                    raise TypeError(PERSON)
+                return original(*given)
+
+            self.patch(source, step, guarded)
+            self.source = source
+            self.inbox.order.clear()
+            self.put("bad.hl7", message("bad"), age=5)
+            self.put("good.hl7", message(f"good-{step}"))
+            await self.look()
+            self.assertEqual(self.ids()[-1:], [f"good-{step}"], step)
+            self.assertEqual((source.problem is None), step != "_move", step)
+            self.assertTrue(self.flushLoggedErrors(TypeError), step)
+            if step != "_move":
+                report = (self.folder / "failed/bad.hl7.report.txt").read_text()
+                self.assertIn("unexpected TypeError", report)
+                self.assertNotIn(PERSON, report)
+            for path in [*self.folder.rglob("*.hl7*")]:
+                path.unlink()
+
+    def is_bad(self, given: tuple[Any, ...]) -> bool:
+        """Whether these arguments are of the bad file or its message."""
+        return any("bad" in str(one) for one in given if isinstance(one, str | bytes | list))
+
+    async def test_equal_failures_make_the_source_fail(self) -> None:
+        """Each file is set aside; health says that it is not the files.  A file that is taken ends it."""
+        source = self.source
+
+        async def failing(raw: bytes) -> bytes | None:
+            raise ZeroDivisionError
+
+        original = source._receive
+        self.patch(source, "_receive", failing)
+        for number in range(MOST):
+            self.assertIsNone(source.problem)
+            self.put(f"{number}.hl7", message(str(number)))
+            await self.look()
+        self.assertEqual(source.problem, f"{MOST} items in succession failed: unexpected ZeroDivisionError")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), MOST)
+        self.patch(source, "_receive", original)
+        self.put("good.hl7", message("good"))
+        await self.look()
+        self.assertIsNone(source.problem)
 
     async def test_files_wait_for_the_store_and_repeat_nothing(self) -> None:
         self.put("a.hl7", *(message(str(number)) for number in range(100)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from ipf.hl7.header import Header, scan_header
 from ipf.hl7.message import Message
 from ipf.hl7.ordering import ordering_key
 from ipf.hl7.queries import is_query
+from ipf.pipeline.receive import receive
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.telemetry.logs import record
@@ -208,6 +210,50 @@ class RejectedTests(ReceiveCase):
         raw = b"MSH|^~\\&|REG|HOSP|IPF|HUB|2024||ACK^A04^ACK|C1|P|2.5\rMSA|AA|OUR1\r"
         self.assertIsNone(self.answer(raw))
         self.assertEqual((len(self.inbox.rejects), self.inbox.order), (1, []))
+
+
+class UnforeseenTests(ReceiveCase):
+    """One message with which something fails that nobody foresaw, at each step of its way."""
+
+    STEPS = ("scan_header", "is_batch", "invalid_key", "ordering_key", "codec_for")
+
+    def test_it_is_kept_and_the_next_one_is_taken(self) -> None:
+        for number, step in enumerate((*self.STEPS, "apply_profile", "map_missing", "submit")):
+            self.receiver = self.make()
+            calls = count()
+
+            def failing(*given: Any, calls: Any = calls, original: Any = None) -> Any:
+                if next(calls) == 0:
+                    raise ZeroDivisionError("Hansen")
+                return original(*given) if original is not None else given[-1]
+
+            if step in self.STEPS:
+                original = getattr(receive, step)
+                self.patch(receive, step, partial(failing, original=original))
+            elif step == "apply_profile":
+                self.receiver.apply_profile = failing
+            elif step == "map_missing":
+                self.patch(self.receiver, "_map_missing", partial(failing, original=lambda message_type: False))
+            else:
+                self.patch(self.receiver.commit, "submit", partial(failing, original=self.receiver.commit.submit))
+            before = len(self.inbox.rejects)
+            code, id, answer = self.ack(adt(f"bad{number}"))
+            self.assertEqual((code, id), ("AE", f"bad{number}"), step)
+            self.assertEqual(self.err(answer)[2], "unexpected ZeroDivisionError", step)
+            self.assertEqual([one.raw for one in self.inbox.rejects[before:]], [adt(f"bad{number}")], step)
+            self.assertEqual(self.ack(adt(f"good{number}"))[0], "AA", step)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, step)
+            self.assertNotIn("Hansen", str(self.lines))
+
+    def test_in_a_batch_the_others_are_taken(self) -> None:
+        self.patch(self.receiver, "_map_missing", lambda message_type: 1 // (message_type != "ADT_A08") == 0)
+        raw = b"BHS|^~\\&\r" + adt("1") + adt("2", "A08") + adt("3") + b"BTS|3\r"
+        answer = self.answer(raw)
+        assert answer is not None
+        codes = [line.split(b"|")[1] for line in answer.split(b"\r") if line.startswith(b"MSA")]
+        self.assertEqual(codes, [b"AA", b"AE", b"AA"])
+        self.assertEqual([one.source_id for one in self.inbox.order], ["1", "3"])
+        self.flushLoggedErrors(ZeroDivisionError)
 
 
 class NotStoredTests(ReceiveCase):

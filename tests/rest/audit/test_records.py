@@ -18,7 +18,7 @@ from ipf.rest.audit.recorder import audited
 from ipf.rest.operations.subscription_status import set_status
 from ipf.security.audit.records import records_of
 from ipf.security.audit.rules import id_suffixes
-from ipf.security.audit.target import target_for
+from ipf.security.audit.target import Asked
 from ipf.store.audit.audit import PostgresAuditStore
 from tests.fakes.audit import MemoryAuditStore
 from tests.rest.audit.test_audit import NURSE, Trail
@@ -124,7 +124,7 @@ class RecordTests(SynchronousTestCase):
         for url, expected in table.items():
             path, _, query = url.partition("?")
             pairs = [(name, value) for name, _, value in (one.partition("=") for one in query.split("&"))]
-            target = target_for("Patient/1", tuple(path.split("/")), pairs)
+            target = Asked(tuple(path.split("/")), pairs).target_for("Patient/1")
             for code, character in (("%3A", ":"), ("%7C", "|"), ("%2F", "/")):
                 target = target.replace(code, character)
             self.assertEqual(target, expected, url)

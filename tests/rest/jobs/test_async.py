@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.task import Clock
+
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.background import job_runner
+from ipf.rest.http.job_limit import LIMIT, JobLimit
 from ipf.rest.jobs.runner import JobRunner
+from ipf.rest.router import handler
 from tests.rest.world import BASE, OnMemory, OnPostgres, Suite, World, patient
 
 ADA = Caller("ada", "app", ("system/*.cruds",), issuer="https://idp")
@@ -38,6 +42,24 @@ class AsyncSuite(Suite):
         self.assertEqual((answer.status, answer.body), (202, b""), answer.body)
         self.assertEqual(dict(answer.headers)["Preference-Applied"], "respond-async")
         return dict(answer.headers)["Content-Location"].removeprefix(BASE + "/")
+
+    async def test_an_address_without_authentication_starts_so_many_jobs_a_minute(self) -> None:
+        """All kinds of jobs together; who has a token, and other addresses, go on."""
+        clock, limited = Clock(), list[str]()
+        self.world.job_limit = JobLimit(clock.seconds, lambda: limited.append("job"))
+
+        async def started(url: str, address: str, caller: Caller = OPEN) -> int:
+            asked = self.world.request("GET", url, prefer="respond-async")
+            serve = handler(self.world.repository)
+            return (await serve(replace(asked, address=address, caller=caller))).status
+
+        seen = [await started(("Patient", "$export")[number % 2], "192.0.2.1") for number in range(LIMIT + 3)]
+        self.assertEqual(seen, [202] * LIMIT + [503] * 3)
+        self.assertEqual(limited, ["job"] * 3)
+        self.assertEqual(await started("$export", "192.0.2.1", ADA), 202)
+        self.assertEqual(await started("Patient", "192.0.2.2"), 202)
+        clock.advance(60)
+        self.assertEqual(await started("Patient", "192.0.2.1"), 202)
 
     async def work(self) -> None:
         """Run every job to its end."""

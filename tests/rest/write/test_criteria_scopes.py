@@ -11,6 +11,7 @@ from ipf.rest.http.exchange import VALIDATION
 from ipf.rest.router import handler
 from ipf.security.audit.draft import RequestDraft
 from ipf.subscriptions.matching import MatchingIndex
+from ipf.subscriptions.missing_scopes import missing_scopes_text
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.interactions.test_transaction import bundle, entry
 from tests.rest.world import OnMemory
@@ -48,7 +49,8 @@ class CriteriaScopeTests(OnMemory):
         made = subscription(id="s", **HIV)
         expected = [
             "the token's scopes do not allow to search Condition: each notification tells that a Condition meets the "
-            "criteria"
+            "criteria",
+            missing_scopes_text(["Condition"]),
         ]
         self.assertEqual(self.warned(await self.ask(PLAIN, "PUT", "Subscription/s", made)), expected)
         asked = await self.ask(PLAIN, "PUT", "Subscription/s2", made | {"id": "s2"}, prefer="return=OperationOutcome")
@@ -59,9 +61,11 @@ class CriteriaScopeTests(OnMemory):
         self.assertIn(expected[0], [issue["diagnostics"] for issue in one["response"]["outcome"]["issue"]])
         stored = await self.ask(PLAIN, "GET", "Subscription/s")
         self.assertNotIn(b"scopes do not allow", stored.body)
-        for caller, criteria in ((PLAIN, "Condition?"), (EHR, HIV["criteria"]), (OPEN, HIV["criteria"])):
+        for caller, criteria, warnings in (
+            (PLAIN, "Condition?", expected[1:]), (EHR, HIV["criteria"], []), (OPEN, HIV["criteria"], []),
+        ):  # fmt: skip
             answer = await self.ask(caller, "POST", "Subscription", made | {"criteria": criteria})
-            self.assertEqual((answer.status, self.warned(answer)), (201, []))
+            self.assertEqual((answer.status, self.warned(answer)), (201, warnings))
 
     async def test_the_audit_record_names_them(self) -> None:
         """In the transaction of the write."""

@@ -115,6 +115,7 @@ class LargeBundleTests(OnMemory):
         gc.collect()
         gc.freeze()  # what other tests left is not counted
         self.addCleanup(gc.unfreeze)
+        gc.disable()
         self.addCleanup(gc.enable)
         alive = []
         for start in range(0, 240, 80):
@@ -125,6 +126,5 @@ class LargeBundleTests(OnMemory):
             refused = await handler(self.world.repository)(request("transaction", [entry(start), {"request": {}}]))
             self.assertEqual(refused.status, 400)
             del asked, answer, refused
-            gc.disable()  # a large transaction turns it on again
             alive.append(sum(str(type(one).__module__).startswith("ipf.rest.") for one in gc.get_objects()))
         self.assertLess(alive[2] - alive[0], 50, alive)

@@ -276,6 +276,35 @@ class StatusTests(TestCase):
         version = await self.set("active", only_from=origins(Trigger.ACTIVATED))
         self.assertEqual((version.version_id, loads(version.body)["status"]), (1, "off"))
 
+    async def test_a_late_error_does_not_hit_a_later_request(self) -> None:
+        """The version that the error is about is compared in the transaction that would write it."""
+        exhausted: dict[str, Any] = {"only_from": origins(Trigger.EXHAUSTED)}
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        leased = str((await self.set("active")).version_id)
+        await self.world.send("PUT", "Subscription/s", subscription(id="s", reason="again"))
+        active = await self.set("active")
+        for version_id in (leased, "1", "3"):
+            late = await self.set("error", "too late", version_id=version_id, **exhausted)
+            self.assertEqual((late.version_id, loads(late.body)["status"]), (active.version_id, "active"))
+        found = await self.set("error", "now", version_id=str(active.version_id), **exhausted)
+        self.assertEqual(loads(found.body)["status"], "error")
+
+    async def test_a_request_between_the_reading_and_the_writing(self) -> None:
+        await self.world.send("PUT", "Subscription/s", subscription(id="s"))
+        leased = str((await self.set("active")).version_id)
+        real, store = self.world.store.read, self.world.store
+
+        async def read(*named: str) -> Version | None:
+            version: Version | None = await real(*named)
+            store.read = real
+            await self.world.send("PUT", "Subscription/s", subscription(id="s", reason="again"))
+            await self.set("active")
+            return version
+
+        store.read = read
+        found = await self.set("error", "too late", version_id=leased)
+        self.assertEqual((found.version_id, loads(found.body)["status"]), (4, "active"))
+
     async def test_subscriber_may_request_again(self) -> None:
         await self.world.send("PUT", "Subscription/s", subscription(id="s"))
         await self.set("error", "down")

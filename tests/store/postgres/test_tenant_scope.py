@@ -32,6 +32,7 @@ ALL_TENANTS = {
     "delivery_requested": "the activation stage serves all; rows carry their tenant",
     "delivery_ended": "the same",
     "delivery_active": "a gauge",
+    "delivery_tenants_of": "operators name a subscription by its id; the answer is the tenant",
     "delivery_holders": "names of workers",
     "delivery_release": "what a dead worker held",
     "delivery_events_after": "websockets by rid, which `delivery_websocket_subscription` found within the tenant",

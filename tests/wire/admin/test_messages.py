@@ -177,7 +177,9 @@ class AdminTests(TestCase):
         await self.open()
         status, body, _ = await self.ask("GET", "/messages/4")
         self.assertEqual(status, 200)
-        self.assertEqual(list(body), [*LIST_KEYS, "next_attempt_at", "raw_message", "raw_content_type"])
+        self.assertEqual(
+            list(body), [*LIST_KEYS, "next_attempt_at", "raw_message", "raw_content_type", "passed_through"]
+        )
         self.assertEqual(body["raw_message"], "MSH|^~\\&|ADT1\rPID|1\r")
 
     async def test_unknown_and_malformed_ids(self) -> None:

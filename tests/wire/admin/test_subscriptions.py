@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.logger import globalLogPublisher
 
-from ipf.errors import Problem
+from ipf.errors import Category, Problem
 from ipf.ports import HANDSHAKE, Answer, Attempt, Json, Request, SubscriptionState
 from ipf.ports.caller import Caller
 from ipf.telemetry.logs import record
@@ -51,7 +51,9 @@ class AdminSubscriptionsTests(Writing):
         await self.queue.record(tenant, id, [sent])
         return sent
 
-    async def register(self, id: str, status: str = "active", error: str | None = None) -> None:
+    async def register(
+        self, id: str, status: str = "active", error: str | None = None, tenant: str = "default"
+    ) -> None:
         resource: Json = {
             "resourceType": "Subscription",
             "id": id,
@@ -61,8 +63,9 @@ class AdminSubscriptionsTests(Writing):
                         "header": ["Authorization: ipf-sealed:0:czNjcmV0"]},
         }  # fmt: skip
         rid = await self.store.new_rid()
-        state = SubscriptionState("default", rid, id, status, error)
-        await self.write(change(rid, resource), subscriptions_change=True, subscriptions=[state])
+        state = SubscriptionState(tenant, rid, id, status, error)
+        written = replace(change(rid, resource), tenant=tenant)
+        await self.write(written, subscriptions_change=True, subscriptions=[state])
 
     async def attempts(self, id: str, *succeeded: bool) -> None:
         made = [
@@ -98,6 +101,25 @@ class AdminSubscriptionsTests(Writing):
         self.assertEqual((second["active"], second["last_attempt_at"]), (False, None))
         self.assertEqual((third["last_attempt_outcome"], third["last_error"]), (None, None))
         self.assertEqual(self.body(await under_test.health(self.admin, request(tenant="north")))["total"], 0)
+
+    async def test_a_bare_id_finds_its_tenant(self) -> None:
+        """In every operation; `?tenant=` narrows; an id of several tenants needs it."""
+        await self.register("n", tenant="north")
+        for operation in (under_test.resource, under_test.history, under_test.one_health, under_test.send_test):
+            self.assertEqual((await operation(self.admin, "n", request())).status, 200)
+            self.assertEqual((await operation(self.admin, "n", request(tenant="north"))).status, 200)
+        await under_test.change_status(self.admin, "n", request({"status": "off"}))
+        self.assertEqual(self.changes, [("north", "n", "off", None)])
+        for tenant in ("default", "south"):
+            with self.assertRaises(Problem) as raised:
+                await under_test.change_status(self.admin, "n", request({"status": "off"}, tenant=tenant))
+            self.assertEqual(raised.exception.category, Category.NOT_FOUND)
+        await self.register("n")
+        with self.assertRaises(Problem) as raised:
+            await under_test.change_status(self.admin, "n", request({"status": "off"}))
+        self.assertEqual(raised.exception.category, Category.CONFLICT)
+        self.assertIn("?tenant= with one of default, north", raised.exception.text)
+        self.assertEqual(len(self.changes), 1)
 
     async def test_health_of_one(self) -> None:
         await self.register("s1")

@@ -39,7 +39,7 @@ class MessageTests(TestCase):
         self.notification = Notification(
             "PUT",
             "https://far.example.org/fhir",
-            [("Authorization", "Bearer x"), ("Content-Type", "odd")],
+            [("Authorization", "Bearer x")],
             PATIENT,
             "c",
         )
@@ -66,6 +66,10 @@ class MessageTests(TestCase):
         self.assertEqual(header["resource"]["focus"], [{"reference": content["fullUrl"]}])
         self.assertEqual(content["resource"]["id"], "p1")
         self.assertIn(b"1.00", sent.body)
+
+    async def test_a_registered_content_type_is_attached(self) -> None:
+        headers = [("Authorization", "Bearer x"), ("content-type", "odd")]
+        self.assertEqual((await self.send(replace(self.notification, headers=headers))).headers, headers)
 
     async def test_without_payload(self) -> None:
         sent = await self.send(replace(self.notification, body=None, kind="heartbeat"))

@@ -82,9 +82,9 @@ class RestHookTests(TestCase):
         timeout: float = PATIENCE,
         *,
         body_limit: int = 65536,
-        permits: AddressRule | None = None,
+        forbids: AddressRule | None = None,
     ) -> RestHook:
-        http = HttpClient(reactor, timeout, body_limit=body_limit, connections_per_host=8, permits=permits)
+        http = HttpClient(reactor, timeout, body_limit=body_limit, connections_per_host=8, forbids=forbids)
         self.addCleanup(lambda: Deferred.fromCoroutine(http.close()))
         return RestHook(http, timeout, reactor)
 
@@ -222,8 +222,8 @@ class RestHookTests(TestCase):
         self.assertIsNotNone(delivered.error)
 
     async def test_forbidden_address(self) -> None:
-        delivered, end = await self.ask(replies(OK), permits=lambda host, address: address != "127.0.0.1")
-        self.assertIn("not permitted", delivered.error or "")
+        delivered, end = await self.ask(replies(OK), forbids=lambda host, address, port: "by a test")
+        self.assertIn("not permitted: by a test", delivered.error or "")
         self.assertEqual(end.requests, [])
 
     async def test_registered_headers_are_checked(self) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers.expat import ExpatError
 
+from ipf.errors import Problem
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, operand_of, tested
 from ipf.fhir.fhirpath.evaluation.context import LOOKUP_STEPS, Context
@@ -18,6 +20,7 @@ from ipf.fhir.fhirpath.functions.text import text_of
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, plain, wrap
 from ipf.fhir.fhirpath.language import ast
+from ipf.fhir.model.xml_pieces import narrative_tree
 
 _XHTML = "{http://www.w3.org/1999/xhtml}"
 _HTML_ELEMENTS = """
@@ -181,8 +184,8 @@ def _is_narrative(text: str) -> bool:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         return False
     try:
-        root = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, ValueError):
+        root = narrative_tree(text)
+    except (ElementTree.ParseError, ExpatError, ValueError, Problem):
         return False
     content = False
     for part in root.iter():

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers.expat import ExpatError
 
+from ipf.errors import Problem
 from ipf.fhir.fhirpath.functions.fhir import HTML_ELEMENTS, is_html_attribute
+from ipf.fhir.model.xml_pieces import narrative_tree
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bindings import QUANTITIES, coding_check, unit_check
 from ipf.fhir.validation.findings import Check, Run
@@ -66,8 +69,11 @@ def _narrative(value: Any, extra: Any, location: str, run: Run) -> None:
         run.error("invariant", "txt-1: the narrative must not have a DOCTYPE", location)
         return
     try:
-        root = ElementTree.fromstring(value)
-    except (ElementTree.ParseError, ValueError):
+        root = narrative_tree(value)
+    except Problem as refused:
+        run.error("too-costly", refused.text, location)
+        return
+    except (ElementTree.ParseError, ExpatError, ValueError):
         run.error("invalid", "the narrative is not well-formed XHTML", location)
         return
     if root.tag != _XHTML + "div":

@@ -8,6 +8,7 @@ from itertools import islice
 from ipf.fhir.model.json import loads
 from ipf.fhir.topics.basic import topic_in
 from ipf.ports import ActiveSubscription, Changes, Json, ServedTopic
+from ipf.ports.grants import callers_of
 from ipf.store.postgres.database import Row
 from ipf.store.postgres.lookup import CURRENT_VERSION
 from ipf.store.postgres.quoting import Statement
@@ -15,7 +16,7 @@ from ipf.store.postgres.writers import WRITERS_OF, writers_in
 
 # Changes after the epoch $1: subscriptions with their writers, topics, and all search parameters when one changed.  A
 # subscription or topic without a body fires no longer, also after an erasure, which leaves it without a resource; a
-# first reading ($1 < 0) skips those.
+# first reading ($1 < 0) skips such topics, and deleted subscriptions.
 CHANGES = Statement(
     "fhir_changes",
     "bigint, smallint",
@@ -25,7 +26,7 @@ SELECT 0, p.name, s.rid, s.id,
        {WRITERS_OF}
 FROM subscription_states s JOIN partitions p ON p.id = s.partition_id
 LEFT JOIN resources r ON r.rid = s.rid LEFT {CURRENT_VERSION}
-WHERE s.epoch > $1 AND ($1 >= 0 OR s.status IN ('requested', 'active', 'error'))
+WHERE s.epoch > $1 AND ($1 >= 0 OR s.status <> 'deleted')
 UNION ALL
 SELECT 1, p.name, t.rid, t.url, CASE WHEN t.served AND r.deleted IS FALSE THEN v.body END, NULL
 FROM subscription_topics t JOIN partitions p ON p.id = t.partition_id
@@ -46,9 +47,7 @@ def changes_in(rows: Sequence[Row], since: int) -> Changes:
     """The changes in rows ordered by kind; the subscriptions, which may be many, are parsed lazily."""
     many = sum(row[0] == 0 for row in rows)
     subscriptions = (
-        ActiveSubscription(
-            tenant, rid, id_, None if body is None else loads(body), [one.caller for one in writers_in(who)]
-        )
+        ActiveSubscription(tenant, rid, id_, None if body is None else loads(body), *callers_of(writers_in(who)))
         for _, tenant, rid, id_, body, who in islice(rows, many)
     )
     topics: list[ServedTopic] = []

@@ -1,4 +1,4 @@
-"""`ports.CreatorGrants` on PostgreSQL: rows of a Subscription, one for each writer, written with its resource."""
+"""`ports.CreatorGrants` on PostgreSQL: the row of the creator of a Subscription, written with its resource."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipf.store.postgres.quoting import Statement
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.postgres.writers import WRITERS_OF, writers_in
 
-# A writer that is there already keeps its `since`: later events have been within its grants.
+# A creator that is there already keeps its `since`: later events have been within its grants.
 PUT_GRANTS = Statement(
     "fhir_put_grants",
     "bigint, smallint, text, text, text, text, text, text, text, boolean",
@@ -59,13 +59,14 @@ def grants_calls(creators: Sequence[SubscriptionCreator], symbols: SymbolTable) 
     """The statements for each Subscription that a caller wrote, in order of rid."""
     for one in sorted(creators, key=lambda creator: creator.rid):
         who, partition = one.caller, symbols.partition(one.tenant)
-        if one.begins:
-            yield DROP_GRANTS.call(one.rid, partition, who.issuer, who.subject, who.client)
+        yield DROP_GRANTS.call(one.rid, partition, who.issuer, who.subject, who.client)
         if one.skips:
             yield SKIP_EARLIER.call(one.rid, partition)
+        if who.is_unlimited:
+            continue
         yield PUT_GRANTS.call(
             one.rid, partition, who.subject, who.client, " ".join(who.scopes), who.tenant, who.patient, who.user,
-            who.issuer, one.begins,
+            who.issuer, one.owns,
         )  # fmt: skip
 
 

@@ -65,7 +65,12 @@ def _messages() -> Schema:
         "tenant": TEXT,
         "permanent": _FLAG | {"description": "no retry mends last_error"},
     }
-    whole = {"next_attempt_at": or_null(TIME), "raw_message": or_null(TEXT), "raw_content_type": or_null(TEXT)}
+    whole = {
+        "next_attempt_at": or_null(TIME),
+        "raw_message": or_null(TEXT),
+        "raw_content_type": or_null(TEXT),
+        "passed_through": or_null(TEXT) | {"description": "the setting by which it was delivered without being mapped"},
+    }
     page = page_of(ref("Message"))
     page["properties"] |= {
         "total_is_exact": _FLAG | {"description": "searches inside messages only; false: there may be more"},

@@ -264,28 +264,29 @@ def _view_paths() -> Schema:
 
 
 def _subscription_paths() -> Schema:
-    one = [_path("id", TEXT)]
+    tenant = _query("tenant", TEXT, "whose; without it the id is found in any tenant (409 when several have it)")
+    one = [_path("id", TEXT), tenant]
     return {
         "/admin/subscriptions/health": {
             "get": _operation("subscriptionHealth", "Up to 500 subscriptions", "SubscriptionHealthList", [])
         },
         "/admin/subscriptions/{id}/health": {
-            "get": _operation("oneSubscriptionHealth", "Health of one", "SubscriptionHealth", one, "404")
+            "get": _operation("oneSubscriptionHealth", "Health of one", "SubscriptionHealth", one, "404", "409")
         },
         "/admin/subscriptions/{id}/test": {
             "post": _operation(
-                "testSubscription", "Send a handshake to its endpoint", "DeliveryAttempt", one, "404", "422"
+                "testSubscription", "Send a handshake to its endpoint", "DeliveryAttempt", one, "404", "409", "422"
             )
         },
         "/admin/subscriptions/{id}/history": {
             "get": _page("subscriptionHistory", "Tries to notify, newest first", "SubscriptionHistory", *one)
         },
         "/admin/subscriptions/{id}/resource": {
-            "get": _operation("subscriptionResource", "The FHIR resource", "Any", one, "404")
+            "get": _operation("subscriptionResource", "The FHIR resource", "Any", one, "404", "409")
         },
         "/admin/subscriptions/{id}/status": {
             "patch": _operation(
-                "setSubscriptionStatus", "Set its status", "SubscriptionHealth", one, "404", body="StatusRequest"
+                "setSubscriptionStatus", "Set its status", "SubscriptionHealth", one, "404", "409", body="StatusRequest"
             )
         },
     }

@@ -1,9 +1,11 @@
 """Subscription administration as functions on values: health, history, the resource, and the change of status.
 
 Counters and attempts are read from the ledger that delivery writes; the health of up to 500 subscriptions is one
-statement.  With tenants, `?tenant=` names whose subscription an id is (default: the default tenant); health lists all.
+statement.  With tenants an id finds its subscription in whatever partition it is, and `?tenant=` narrows that; health
+lists all.
 
-Source: interface specification "Subscription administration", "Subscription health item"; decisions section 3.
+Source: interface specification "Subscription administration", "Subscription health item"; decisions section 3 and
+"Bare Subscription ids".
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from twisted.web.iweb import IRequest
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.redaction import redact_body
-from ipf.ports import DEFAULT_TENANT, Answer, Attempt, Json, Notifier, Request, SubscriptionHealth
+from ipf.ports import Answer, Attempt, Json, Notifier, Request, SubscriptionHealth
 from ipf.ports.delivery import SubscriptionLedger
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
@@ -91,12 +93,13 @@ async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
 
 async def one_health(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/health`: the item of one subscription."""
-    return answer(200, health_item(await _find(admin, _tenant(request), subscription_id)))
+    tenant = await _tenant(admin, request, subscription_id)
+    return answer(200, health_item(await _find(admin, tenant, subscription_id)))
 
 
 async def send_test(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`POST /admin/subscriptions/{id}/test`: a handshake to its endpoint; 200 with the attempt, also a failed one."""
-    tenant = _tenant(request)
+    tenant = await _tenant(admin, request, subscription_id)
     attempt = await admin.test(tenant, _id(subscription_id))
     line = event_line(
         "subscription_tested",
@@ -114,7 +117,8 @@ async def send_test(admin: SubscriptionAdmin, subscription_id: str, request: Req
 async def history(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/history`: attempts, newest first."""
     limit, offset = window(parameters_of(request))
-    page = await admin.queue.history(_tenant(request), _id(subscription_id), limit, offset)
+    tenant = await _tenant(admin, request, subscription_id)
+    page = await admin.queue.history(tenant, subscription_id, limit, offset)
     if page is None:
         raise _unknown(subscription_id)
     items = [history_item(attempt) for attempt in page.attempts]
@@ -124,14 +128,14 @@ async def history(admin: SubscriptionAdmin, subscription_id: str, request: Reque
 
 async def resource(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/resource`: the FHIR resource, its secrets redacted."""
-    found = await _find(admin, _tenant(request), subscription_id)
+    found = await _find(admin, await _tenant(admin, request, subscription_id), subscription_id)
     return Answer(200, redact_body(dumps(found.resource)), (), "application/fhir+json;charset=utf-8")
 
 
 async def change_status(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`PATCH /admin/subscriptions/{id}/status`: any of the four statuses, from any status."""
     status = _status(request.body)
-    tenant = _tenant(request)
+    tenant = await _tenant(admin, request, subscription_id)
     before = await _find(admin, tenant, subscription_id)
     error = BY_OPERATOR if status == "error" else None
     who = author_of(request, admin.actor)
@@ -211,11 +215,21 @@ def _status(body: bytes) -> str:
     return str(status)
 
 
-def _tenant(request: Request) -> str:
-    tenant = parameters_of(request).get("tenant") or DEFAULT_TENANT
-    if not tenant.isprintable():
-        raise Problem(Category.NOT_FOUND, "there is no such tenant")
-    return tenant
+async def _tenant(admin: SubscriptionAdmin, request: Request, subscription_id: str) -> str:
+    """Whose subscription it is.  Problem NOT_FOUND; CONFLICT: several tenants have this id, and none is named."""
+    tenant = parameters_of(request).get("tenant")
+    if tenant:
+        if not tenant.isprintable():
+            raise Problem(Category.NOT_FOUND, "there is no such tenant")
+        return tenant
+    found = await admin.queue.tenants_of(_id(subscription_id))
+    if not found:
+        raise _unknown(subscription_id)
+    if len(found) > 1:
+        names = ", ".join(found)
+        text = f"several tenants have a subscription with id {subscription_id}: add ?tenant= with one of {names}"
+        raise Problem(Category.CONFLICT, text)
+    return found[0]
 
 
 def _id(text: str) -> str:
