@@ -1,9 +1,11 @@
 """The service on sockets that were opened before it, passed as systemd passes those of `.socket` units.
 
 The opener keeps them, so they stay open while a process is stopped and started again, and two processes may have the
-same one.
+same one.  As under the units of etc/systemd (`MemoryDenyWriteExecute=`), no page of the process and its children is
+writable and executable; Linux before 6.3 cannot do it this way.
 
-Source: https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html
+Sources: https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html;
+https://man7.org/linux/man-pages/man2/PR_SET_MDWE.2const.html
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from tests.service_process import ServiceProcess
 
 # Descriptors from 3 on, and the variables of the process that is then executed.
 _EXEC = """
-import os, sys
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)
 names, numbers, command = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
 held = [os.dup(int(one)) for one in numbers]
 for place, one in enumerate(held, 3):

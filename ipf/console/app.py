@@ -35,7 +35,7 @@ from ipf.console.people.sessions import Role, Session
 from ipf.console.serving import account, live
 from ipf.console.serving.backend import decoded
 from ipf.console.serving.live import Listener
-from ipf.console.serving.proxy import PASSED, admin_path, proxy_mask, role_for
+from ipf.console.serving.proxy import PASSED, admin_path, proxy_mask, right_of
 from ipf.console.serving.tail import TailListener
 from ipf.console.serving.web import (
     Console,
@@ -165,9 +165,8 @@ async def proxied(console: Console, request: Request) -> Answer:
     path = admin_path(request.path[2:])
     if request.method not in ("GET", "HEAD") and not is_genuine_write(request, session):
         raise Problem(Category.FORBIDDEN, "the header X-CSRF-Token is missing or wrong")
-    if session.role < role_for(request.method, request.path[2:]):
-        raise Problem(Category.FORBIDDEN, "your role does not allow this")
-    mask = proxy_mask(request, path) if is_masked(console, session) else None
+    right = right_of(request.method, path, session.role)
+    mask = proxy_mask(request, path, right) if is_masked(console, session) else None
     kind = request.headers.get("content-type", "application/json")
     body = request.body if request.method not in ("GET", "HEAD") else None
     reply = await console.backend.call(request.method, path, dict(request.query), body, session.actor, kind)

@@ -1,4 +1,4 @@
-"""The paths that `/api/admin` sends on, and the roles they need."""
+"""The paths that `/api/admin` sends on; `test_rights.py` has the roles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis.strategies import lists, text
 from twisted.trial.unittest import TestCase
 
-from ipf.console.people.sessions import Role
-from ipf.console.serving.proxy import admin_path, role_for
+from ipf.console.serving.proxy import admin_path
 from ipf.errors import Problem
 
 
@@ -38,20 +37,3 @@ class AdminPathTests(TestCase):
             self.assertTrue(path.startswith("/admin/"))
             self.assertTrue({"..", "."}.isdisjoint(path.split("/")))
             path = unquote(path)
-
-
-class RoleTests(TestCase):
-    def test_roles(self) -> None:
-        for method, segments, role in [
-            ("GET", ["messages"], Role.VIEWER),
-            ("POST", ["messages", "7", "retry"], Role.OPERATOR),
-            ("DELETE", ["messages", "7"], Role.OPERATOR),
-            ("POST", ["api", "profiles", "reload"], Role.ADMIN),
-            ("POST", ["mapping", "reload"], Role.ADMIN),
-            ("POST", ["mapping", "install"], Role.ADMIN),
-            ("POST", ["mapping", "remove"], Role.ADMIN),
-            ("POST", ["mapping", "try"], Role.OPERATOR),
-            ("POST", ["patients", "7", "forget"], Role.ADMIN),
-            ("POST", ["retention"], Role.ADMIN),
-        ]:
-            self.assertEqual(role_for(method, segments), role, f"{method} {segments}")

@@ -10,7 +10,7 @@ Source: interface specification "Operator UI"; docs/admin.md "Masking".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ipf.console.masking.fhir import mask_resource
@@ -123,9 +123,11 @@ RULES: tuple[tuple[str, Mask], ...] = (
     (rf"messages/{_ID}/(effects|conversions)", _open),
     (rf"messages/{_ID}/trace", _trace),
     (rf"jobs(/{_ID}(/cancel)?)?", _job),
-    (r"config|openapi.json|observe/openapi.json|rejects|unread-fields|code-overrides|api/profiles|mapping|mapping/(source|install|remove|reload)",
+    (r"config|openapi.json|observe/openapi.json|rejects|code-overrides|api/profiles|mapping|mapping/(source|install|remove|reload)",
      _open),
     (rf"unmapped-codes(/{_ID}(/(map|requeue))?)?", _open),
+    (rf"unread-fields(/{_ID})?", _open),
+    (r"ingest|api/profiles/(validate|install|rollback|reload)", _open),
     (r"mapping/try", _trace),
     (r"mapping/compare", _compared),
     (rf"identity-conflicts(/{_ID}(/answer)?)?", _conflict),
@@ -143,6 +145,8 @@ _FHIR_PARAMETERS = frozenset((
     "patient", "subject", "encounter", "status", "code", "category", "date", "type", "class", "eventsSinceNumber",
     "eventsUntilNumber", "content",
 ))  # fmt: skip
+_SORTED_BY = frozenset(name for name in _FHIR_PARAMETERS if not name.startswith("_")) | {"_id", "_lastUpdated"}
+"""An order by what is masked would tell it."""
 _FHIR_OPEN = re.compile(r"/metadata|/SubscriptionTopic(/.*)?")
 
 
@@ -158,11 +162,12 @@ def admin_mask(path: str, parameters: Collection[str] = ()) -> Mask:
     raise Masked(place)
 
 
-def fhir_mask(path: str, parameters: Collection[str] = ()) -> Mask:
-    """What becomes of an answer of the FHIR API.  Masked: the search tells of what is masked."""
+def fhir_mask(path: str, query: Sequence[tuple[str, str]] = ()) -> Mask:
+    """What becomes of an answer of the FHIR API.  Masked: the search, or its order, tells of what is masked."""
     if _FHIR_OPEN.fullmatch(path):
         return _open
-    wrong = {name for name in parameters if name not in _FHIR_PARAMETERS}
+    orders = {one.strip().removeprefix("-") for name, value in query if name == "_sort" for one in value.split(",")}
+    wrong = {name for name, _ in query if name not in _FHIR_PARAMETERS} | (orders - _SORTED_BY - {""})
     if wrong:
         raise Masked(" ".join(sorted(wrong)))
     return mask_resource

@@ -92,6 +92,6 @@ ROUTES = (
     Route("GET", "/<int:id>/trace", Role.VIEWER, trace),
     Route("POST", "/<int:id>/retry", Role.OPERATOR, retry),
     Route("POST", "/<int:id>/replay", Role.OPERATOR, replay),
-    Route("GET", "/<int:id>/discard", Role.ADMIN, ask_discard),
-    Route("POST", "/<int:id>/discard", Role.ADMIN, discard),
+    Route("GET", "/<int:id>/discard", Role.OPERATOR, ask_discard),
+    Route("POST", "/<int:id>/discard", Role.OPERATOR, discard),
 )

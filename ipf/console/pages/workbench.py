@@ -78,6 +78,8 @@ async def _newest(view: View, types: list[str]) -> list[dict[str, Any]]:
 
 async def run(view: View) -> Answer:
     """`POST /workbench/run`: a part of the page: the result, or the mistake."""
+    if view.is_masked:
+        return _refused(view)
     form = view.form
     raw = form.get("message", "").replace("\r\n", "\n")
     if not raw.strip():
@@ -94,12 +96,19 @@ async def run(view: View) -> Answer:
 
 async def compare(view: View) -> Answer:
     """`POST /workbench/compare`: a part of the page: what would change for the newest messages of a type."""
+    if view.is_masked:
+        return _refused(view)
     form = view.form
     limit = max(1, min(number_of(form.get("limit", "")) or 50, MOST_COMPARED))
     body = {"map": form.get("map", ""), "message_type": form.get("message_type", ""), "limit": limit}
     found = await view.send("POST", "/admin/mapping/compare", body)
     differing = [(one["id"], differences(one["before"], one["after"])) for one in found["differing"][:MOST_SHOWN]]
     return view.page("workbench_compare.html", found=found, differing=differing, most=MOST_SHOWN)
+
+
+def _refused(view: View) -> Answer:
+    """A map that the caller writes can copy what is masked to an element that is not."""
+    return view.page("workbench_refused.html")
 
 
 async def install(view: View) -> Answer:

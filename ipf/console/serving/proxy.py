@@ -1,8 +1,7 @@
 """`/api/admin/...`: every call of the admin API for scripts of the pages and of signed-in people.
 
 The path, query and body go to `/admin/...` of the engine with the admin token.  A path that could leave `/admin`,
-encoded or not, is refused before anything is sent.  Reads need a viewer; other methods an operator; maps, profiles,
-retention and the erasure of a patient an admin.
+encoded or not, is refused before anything is sent; so is what the table of rights (`rights.py`) does not have.
 
 Source: interface specification "Operator UI".
 """
@@ -14,12 +13,10 @@ from urllib.parse import quote
 
 from ipf.console.masking.answers import Mask, Masked, admin_mask
 from ipf.console.people.sessions import Role
+from ipf.console.serving.rights import Right, WhenMasked, right_for
 from ipf.errors import Category, Problem
 from ipf.ports import Request
 
-_OF_ONE_ROW = ("/retry", "/cancel", "/status", "/requeue")
-"""Ends of paths that change one row, which the path names."""
-_OF_ADMINS = frozenset(("api", "reload", "forget", "retention", "audit", "config", "install", "remove"))
 PASSED = ("content-disposition", "retry-after", "etag", "x-correlation-id")
 
 
@@ -31,12 +28,9 @@ def admin_path(segments: Sequence[str]) -> str:
     return "/admin/" + "/".join(quote(segment, safe="$:@,=+*!'()-._~") for segment in segments)
 
 
-def proxy_mask(request: Request, path: str) -> Mask:
-    """What becomes of an answer for a role without patient data.  Problem FORBIDDEN for what it may not ask.
-
-    A change may search by its body, so only changes to one row are let through.
-    """
-    if request.method not in ("GET", "HEAD") and not path.endswith(_OF_ONE_ROW):
+def proxy_mask(request: Request, path: str, right: Right) -> Mask:
+    """What becomes of an answer for a role without patient data.  Problem FORBIDDEN for what it may not ask."""
+    if right.masked is not WhenMasked.YES:
         raise Problem(Category.FORBIDDEN, "your role sees no patient data; use the pages of the console")
     try:
         return admin_mask(path, [name for name, value in request.query if value.strip()])
@@ -44,8 +38,11 @@ def proxy_mask(request: Request, path: str) -> Mask:
         raise Problem(Category.FORBIDDEN, f"your role sees no patient data: {masked}") from None
 
 
-def role_for(method: str, segments: Sequence[str]) -> Role:
-    """The role that a call needs."""
-    if method in ("GET", "HEAD"):
-        return Role.VIEWER
-    return Role.OPERATOR if _OF_ADMINS.isdisjoint(segments) else Role.ADMIN
+def right_of(method: str, path: str, role: Role) -> Right:
+    """The right to a call.  Problem NOT_FOUND when the table does not have it, FORBIDDEN for another role."""
+    right = right_for(method, path.removeprefix("/admin/"))
+    if right is None:
+        raise Problem(Category.NOT_FOUND, "the operator API has no such operation")
+    if role < right.role:
+        raise Problem(Category.FORBIDDEN, "your role does not allow this")
+    return right

@@ -23,6 +23,7 @@ from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
 from ipf.console.people.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.people.sign_in import SignIn
 from ipf.console.serving.backend import Backend, BackendDown, BackendRefused
+from ipf.console.serving.rights import WhenMasked, right_for
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.wire.client.remote_service import Response
@@ -44,6 +45,10 @@ PLACES = {
 }
 """The areas of the navigation, in groups; texts `nav.NAME`."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
+
+
+class NotAllowed(Exception):
+    """The role may not use this operation of the engine.  The text names the role that may; "" = nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +101,25 @@ class View:
 
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
         """GET from the engine, as this person; masked for his role."""
-        mask = self._mask(path, parameters)
+        mask = self._mask("GET", path, parameters)
         return mask(await self.console.backend.get(path, parameters, self.session.actor))
 
     async def shared(self, path: str, parameters: Mapping[str, Any] | None = None, seconds: float = 1.0) -> Any:
         """What all pages that poll share, at most so many seconds old."""
-        mask = self._mask(path, parameters)
+        mask = self._mask("GET", path, parameters)
         return mask(await self.console.backend.shared(path, parameters, seconds))
 
     async def send(self, method: str, path: str, body: Any = None) -> Any:
         """Change something at the engine, as this person."""
-        mask = self._mask(path, None)
+        mask = self._mask(method, path, None)
         found = await self.console.backend.send(method, path, body, self.session.actor)
         return None if found is None else mask(found)
 
-    async def upload(self, path: str, content_type: str, **parameters: str) -> Response:
-        """POST the body of this request to the engine, as this person; the answer, whatever it is."""
-        backend, body = self.console.backend, self.request.body
-        return await backend.call("POST", path, parameters, body, self.session.actor, content_type)
+    async def upload(self, path: str, content_type: str, body: bytes | None = None, **parameters: str) -> Response:
+        """POST a body, or that of this request, to the engine, as this person; the answer, whatever it is."""
+        self._permit("POST", path)
+        backend, sent = self.console.backend, self.request.body if body is None else body
+        return await backend.call("POST", path, parameters, sent, self.session.actor, content_type)
 
     async def fhir(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """GET from the FHIR API of the engine, with the access token of the person; masked for his role.
@@ -127,7 +133,7 @@ class View:
         return await self._looked_at(path, [], parameters)
 
     async def _looked_at(self, path: str, query: Sequence[tuple[str, str]], body: Mapping[str, Any] | None) -> Any:
-        mask = fhir_mask(path, [name for name, _ in query]) if self.is_masked else _unmasked
+        mask = fhir_mask(path, query) if self.is_masked else _unmasked
         found = await self.console.backend.fhir(path, query, self.session.access_token, body)
         references = references_of(found)
         if references and not path.startswith(_DEFINITIONS):
@@ -136,7 +142,16 @@ class View:
             await self.console.backend.send("POST", "/admin/audit/views", shown, self.session.actor)
         return mask(found)
 
-    def _mask(self, path: str, parameters: Mapping[str, Any] | None) -> Mask:
+    def _permit(self, method: str, path: str) -> None:
+        """NotAllowed, or Masked, unless the table of rights lets this role do it."""
+        right = right_for(method, path.removeprefix("/admin/").partition("?")[0])
+        if right is None or not self.may(right.role):
+            raise NotAllowed(right.role.name.lower() if right else "")
+        if right.masked is WhenMasked.NO and self.is_masked:
+            raise Masked(right.path)
+
+    def _mask(self, method: str, path: str, parameters: Mapping[str, Any] | None) -> Mask:
+        self._permit(method, path)
         given = [name for name, value in (parameters or {}).items() if value not in (None, "")]
         return admin_mask(path, given) if self.is_masked else _unmasked
 
@@ -220,6 +235,8 @@ async def answer(console: Console, route: Route, request: Request, parts: Mappin
         return await route.page(view)
     except Masked as masked:
         return problem_page(view, 403, "masked", str(masked))
+    except NotAllowed as refused:
+        return problem_page(view, 403, "role", str(refused))
     except BackendRefused as refused:
         status = refused.status if refused.status in (400, 404, 409, 413, 422) else 502
         return problem_page(view, status, "missing" if status == 404 else "refused", str(refused))

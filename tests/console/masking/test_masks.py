@@ -179,8 +179,23 @@ class AnswerTests(TestCase):
             ("/Observation", ["patient.name"]), ("/Patient", ["_has:x"]), ("/Observation", ["subject:Patient.family"]),
              ("/Patient", ["birthdate"]), ("/Patient", ["_content"]),
         ]:  # fmt: skip
-            self.assertRaises(Masked, fhir_mask, path, names)
-        fhir_mask("/Observation", ["patient", "code", "_count"])
+            self.assertRaises(Masked, fhir_mask, path, [(name, "x") for name in names])
+        fhir_mask("/Observation", [("patient", "7"), ("code", "x"), ("_count", "5")])
+
+    def test_an_order_by_what_is_masked_is_refused(self) -> None:
+        """The order of rows tells names as their values would."""
+        for order in (
+            "family",
+            "-birthdate",
+            "_lastUpdated,given",
+            "-date, identifier",
+            "name:exact",
+            "_score",
+            "value",
+        ):
+            self.assertRaises(Masked, fhir_mask, "/Patient", [("_sort", order)])
+        for order in ("_id", "-_lastUpdated", "date,-code", "", "-date,_id"):
+            fhir_mask("/Observation", [("_sort", order), ("patient", "7")])
 
     def test_answers(self) -> None:
         def shown(path: str, body: Any) -> str:
