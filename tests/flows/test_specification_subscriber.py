@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ipf.subscriptions.guide import CONTENT
 from tests.flows import idp
 from tests.flows.subscriber import (
     JSON,
@@ -114,6 +115,7 @@ class DefaultModeTests(SpecificationCase):
             (entry,) = self.fhir("GET", "SubscriptionTopic")["entry"]
             self.assertEqual([entry["resource"][name] for name in ("url", "title", "status")],
                              [TOPIC, "Patients", "active"])  # fmt: skip
+        self._activation()
         id = self.register(self.channel("/topic"), TOPIC)
         for name in ("topic-1", "topic-2"):
             self.patient(name)
@@ -131,6 +133,22 @@ class DefaultModeTests(SpecificationCase):
             events = [entries_of(one.body)[0]["notificationEvent"][0] for one in (first, second)]
             self.assertEqual([one["eventNumber"] for one in events], ["1", "2"])
             self.assertEqual(events[0]["focus"]["reference"], "Patient/topic-1")
+
+    def _activation(self) -> None:
+        level = {"_payload": {"extension": [{"url": CONTENT, "valueCode": "id-only"}]}}
+        self.hook.status = 503
+        with self.says(STATES, "still `requested` after 30 seconds indicates failed activation; `error` may say why"):
+            made = self.fhir("POST", "Subscription", self.subscription(self.channel("/refuses", **level), TOPIC))
+            item = self.wait(lambda: (one := self._health(made["id"]))["last_error"] and one)
+            self.assertRegex(item["last_error"], r"HTTP status 503 \(handshake \d+, the next in [0-9.]+ s\)")
+            failed = self.becomes(made["id"], "error")
+            self.assertRegex(failed["error"], r"the handshake failed \d+ times in \d+ s: HTTP status 503")
+        self.hook.status = 200
+        with self.says(STATES, "Subscriber PUTs the resource with status `requested`; Re-activation as above"):
+            self.fhir("PUT", f"Subscription/{made['id']}", {**failed, "status": "off"})
+            self.fhir("PUT", f"Subscription/{made['id']}", {**failed, "status": "requested"})
+            self.assertNotIn("error", self.becomes(made["id"], "active"))
+            self.fhir("PUT", f"Subscription/{made['id']}", {**failed, "status": "off"})
 
     def _error_and_the_way_out(self) -> None:
         id = self.register(self.channel("/dead"), "Patient?identifier=dead")

@@ -38,6 +38,8 @@ CHECK_INTERVAL = timedelta(seconds=0.9)
 LEAST_TIME_LIMIT_SECONDS = 1.0
 LONGEST_UNSEEN_CHANGE_SECONDS = 1.0
 """A Subscription that is changed between two handshakes gets the new one within a second."""
+MOST_LOOKS_A_SECOND = 100
+"""Looks at the Subscriptions between handshakes: with more of them each is seen later."""
 
 # set_status(tenant, subscription id, status, error text or None, version or None): Problem when it cannot be written.
 # Nothing is written when the Subscription has another version: it was requested again, or changed.
@@ -214,11 +216,12 @@ class Activate:
                 raise _Stopped
             if seconds <= 0:
                 return
-            pause = Sleep(self._clock, min(seconds, LONGEST_UNSEEN_CHANGE_SECONDS))
+            unseen = max(LONGEST_UNSEEN_CHANGE_SECONDS, len(self._handshakes) / MOST_LOOKS_A_SECOND)
+            pause = Sleep(self._clock, min(seconds, unseen))
             self._pauses.append(pause)
             await pause.finished
             self._pauses.remove(pause)
-            seconds -= LONGEST_UNSEEN_CHANGE_SECONDS
+            seconds -= unseen
 
     async def _is_unchanged(self, lease: Lease) -> bool:
         """Whether the Subscription is what it was; otherwise a new handshake follows."""
