@@ -113,6 +113,15 @@ class ElsewhereSuite(Suite):
             self.assertEqual(raised.exception.category, Category.REQUIRED)
             self.assertTrue(raised.exception.is_permanent)
 
+    async def test_what_is_no_entry(self) -> None:
+        """A Bundle of a broken service is a Problem that names the place, not an unexpected error."""
+        self.far = Far()
+        patient: Json = {"resource": {"resourceType": "Patient"}, "request": {"method": "POST", "url": "Patient"}}
+        for entries in (None, "x", 7, [None], ["x"], [7], [[]], [{"resource": 7}], [patient, {"request": "x"}], [{}]):
+            self.far.answer = {"resourceType": "Bundle", "type": "transaction", "entry": entries}
+            with self.assertRaises(Problem, msg=str(entries)):
+                await self.tell("ADT^A01^ADT_A01", *WHOLE)
+
     async def test_another_person(self) -> None:
         """A number of another family name, birth date and sex is a conflict here too."""
         await self.tell("ADT^A01^ADT_A01", *WHOLE)

@@ -37,10 +37,20 @@ def check_substance(made: Transaction, message_code: str, content: StructureMap)
 
 
 def check_bundle(bundle: Json) -> None:
-    """The same of the Bundle of a mapping service, whose maps are not known here."""
-    if not any(map(_writes, bundle.get("entry", ()))):
-        text = "the Bundle of the mapping service stores nothing of what the message is about"
-        raise Problem(Category.REQUIRED, text)
+    """The same of the Bundle of a mapping service, whose maps are not known here.  Problem MAPPING: it has no list of
+    entries.
+    """
+    entries = bundle.get("entry", [])
+    if type(entries) is not list:
+        raise Problem(Category.MAPPING, "the Bundle of the mapping service has an entry that is no list")
+    if any(not _is_entry(one) or _writes(one) for one in entries):
+        return  # what is no entry is refused where entries are read
+    raise Problem(Category.REQUIRED, "the Bundle of the mapping service stores nothing of what the message is about")
+
+
+def _is_entry(entry: Any) -> bool:
+    members = (entry.get(name, {}) for name in ("resource", "request")) if type(entry) is dict else (None,)
+    return all(type(one) is dict for one in members)
 
 
 def _has_substance(made: Transaction, message_code: str, canonical: str) -> bool:

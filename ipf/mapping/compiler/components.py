@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipf.fhir.fhirpath import FhirPathError, parse
 from ipf.fhir.fhirpath.language import ast
@@ -53,22 +53,25 @@ class _Place:
     """What a name stands for.  `field`: segment and number.  `parameter`: of a group, not known what it stands for.
 
     `component`: 0 = the whole.  `every`: of every repetition.  None of both: a message, a group or a segment.
+    `is_collection`: all repetitions at once, in an expression; as an operand it has one value.
     """
 
     field: tuple[str, int] | None = None
     parameter: int = -1
     component: int = 0
     every: bool = True
+    is_collection: bool = False
 
-    def below(self, name: str, *, every: bool) -> _Place:
+    def below(self, name: str, *, every: bool, is_collection: bool = False) -> _Place:
         """A child."""
         number = number_of(name)
         if self.component:
             return self
         if number and not is_data_type(name) and self.field is None:
-            return _Place((name[: max(name.rfind("_"), name.rfind("."))], number), every=every)
+            own = name[: max(name.rfind("_"), name.rfind("."))], number
+            return _Place(own, every=every, is_collection=is_collection)
         if number and (self.field is not None or self.parameter >= 0):
-            return _Place(self.field, self.parameter, number, self.every)
+            return _Place(self.field, self.parameter, number, self.every, self.is_collection)
         return _Place() if self.field is None else self
 
 
@@ -84,7 +87,7 @@ class _Reads:
         """Components of a place that are read."""
         if place.field is not None:
             self.fields.setdefault(place.field, set()).update(components)
-            if place.every:
+            if place.every and not place.is_collection:
                 self.repeated.add(place.field)
         elif place.parameter >= 0:
             self.parameters.setdefault(place.parameter, set()).update(components)
@@ -238,7 +241,7 @@ class _Expressions:
             node = parse(text)
         except FhirPathError:  # the compiler reports it
             return
-        _use(self._places(node, focus), self._reads)
+        _use(_each(self._places(node, focus)), self._reads)
 
     def _places(self, node: ast.Node, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         """What an expression gives; what it reads on the way is recorded."""
@@ -283,7 +286,7 @@ class _Expressions:
         if node.focus is None and node.name in self._names:
             return self._names[node.name]
         owners = focus if node.focus is None else self._places(node.focus, focus)
-        return tuple(one.below(node.name, every=True) for one in owners)
+        return tuple(one.below(node.name, every=True, is_collection=True) for one in owners)
 
     def _function(self, node: ast.Function, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         with self._inside(self._has_to_hold and node.name in _SAME_SENSE):
@@ -291,19 +294,19 @@ class _Expressions:
 
     def _function_of(self, node: ast.Function, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         places = focus if node.focus is None else self._places(node.focus, focus)
-        inner = places if node.name in _ON_ITEMS else focus
+        inner = _each(places) if node.name in _ON_ITEMS else focus
         given = [self._places(one, inner) for one in node.args]
         if node.name == "select":
             return given[0] if given else ()
         for one in given:
-            _use(one, self._reads)
+            _use(_each(one), self._reads)
         if node.name in _WITHOUT_VALUE:
             return ()
         if node.name in _EVERYTHING:
             _all(places, self._reads)
         if node.name in _ITSELF:
             return tuple(map(_once, places)) if node.name in _ONE else places
-        _use(places, self._reads)
+        _use(_each(places), self._reads)
         return ()
 
 
@@ -319,6 +322,11 @@ def _texts(node: ast.Node) -> list[str] | None:
         found = [_texts(node.left), _texts(node.right)]
         return None if None in found else [text for texts in found for text in texts or ()]
     return [node.value] if isinstance(node, ast.Literal) and isinstance(node.value, str) else None
+
+
+def _each(places: Iterable[_Place]) -> tuple[_Place, ...]:
+    """The places, one repetition after the other."""
+    return tuple(replace(one, is_collection=False) if one.is_collection else one for one in places)
 
 
 def _once(place: _Place) -> _Place:

@@ -35,6 +35,10 @@ RULES = {
     "pid.PID_3 as cx then Other(cx, tgt);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid.PID_3.CX_5 as c then Code(c, tgt); pid.PID_3.CX_1 as x -> tgt.id = x;": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid -> tgt.id = (pid.PID_3.select(CX_1 & CX_2).first());": "PID-3.3 PID-3.4 PID-3.5",
+    # an operand has one value: no rule reads the second number
+    "pid.PID_3 first as cx -> tgt.id = (cx.CX_1 & pid.PID_3.CX_2);": "PID-3.3 PID-3.4 PID-3.5 PID-3[2]",
+    "pid -> tgt.id = (pid.PID_3.where(CX_5 = 'MR').CX_1 & 'x');": "PID-3.2 PID-3.3 PID-3.4",
+    "pid -> tgt.id = (pid.PID_3.CX_1.join(','));": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid -> tgt.id = (pid.PID_3.first().CX_1);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5 PID-3[2]",
     "pid -> tgt.id = (pid.PID_3[0].children().first());": "PID-3[2]",
     "pid.PID_3 as cx then Number(cx, tgt);": "PID-3.3 PID-3.4",
