@@ -140,6 +140,7 @@ class ErasureWays(TestCase):
             "valueString": f"{MARKED} value", "note": [{"text": f"{MARKED} note"}],
         }  # fmt: skip
         await self._create(observation)
+        await self._create(observation | {"subject": await self._logical(patient)})
         deleted = await self._create(observation)
         self.assertEqual((await self._ask("DELETE", f"/fhir/Observation/{deleted}"))[0], 204)
         content = [{"attachment": {"url": f"Binary/{raw}", "title": f"{MARKED}file.pdf"}}]
@@ -153,6 +154,12 @@ class ErasureWays(TestCase):
         bundle = {"resourceType": "Bundle", "type": "transaction", "entry": entries}
         status, shown = await self._ask("POST", "/fhir", bundle)
         self.assertEqual(status, 200, shown)
+
+    async def _logical(self, patient: str) -> dict[str, Any]:
+        """A Reference by his number alone."""
+        _, shown = await self._ask("GET", f"/fhir/Patient/{patient}")
+        number = {name: shown["identifier"][0][name] for name in ("system", "value")}
+        return {"identifier": number, "display": f"{MARKED}name"}
 
     async def _searches(self) -> None:
         """Views of the console, selections of jobs, criteria of Subscriptions, an asynchronous search."""

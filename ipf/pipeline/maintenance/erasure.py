@@ -103,6 +103,7 @@ class Erasure:
         resources = ErasedResources(
             tenant, _versions(found.own), references, _versions(found.redacted),
             frozenset(found_messages.correlations[id_] for id_ in ids), began, values, found.texts,
+            found.identifiers,
         )  # fmt: skip
         counted = await self._fhir.count(resources)
         counts = _counts(found, counted, messages, found_messages, await self._inbox.count(messages))

@@ -17,6 +17,7 @@ from ipf.pipeline.maintenance.erasure_search import FoundResources, other_patien
 from ipf.ports.fhir.erasure import ErasureStore, MessageErasure, StoredMessage
 
 _BREAKS = re.compile(r"[\s|^~&\\]+")
+_BREAKS_OF_JSON = re.compile(r'[\s{}\[\],"]+')
 _PERSON = re.compile(r"(?:^|[\r\n])(?:PID|MRG)[^A-Za-z0-9]")
 
 
@@ -93,7 +94,13 @@ def _note(found: FoundMessages, every: dict[int, StoredMessage]) -> None:
 async def find_rejects(inbox: MessageErasure, tenant: str, values: frozenset[str]) -> list[int]:
     """Rejects in which one of his numbers stands as a whole field or component."""
     found = await inbox.rejects(tenant, values)
-    return [one.id for one in found if values & set(_BREAKS.split(read(one.raw, "utf-8")))]
+    return [one.id for one in found if values & _parts_of(read(one.raw, "utf-8"))]
+
+
+def _parts_of(text: str) -> set[str]:
+    """Fields and components of a frame, or texts of an item of a polled source, which is JSON."""
+    breaks = _BREAKS_OF_JSON if text.lstrip()[:1] in ("{", "[") else _BREAKS
+    return set(breaks.split(text))
 
 
 async def find_searches(

@@ -1,8 +1,9 @@
 """The resources that concern one patient, and those that stand in the way of an erasure.
 
 The search finds the Patient and those that are merged with it, all resources of their compartment, and what refers to
-these, in every version.  A Binary is his when its security context is, or when only his resources name it.  Nothing
-that also concerns another patient is removed or changed without a decision (`redact` or `remove`):
+these, in every version, also by an identifier alone.  A Binary is his when its security context is, or when only his
+resources name it.  Nothing that also concerns another patient is removed or changed without a decision (`redact` or
+`remove`):
 
 - a resource that mentions another Patient, or is of a type outside of the compartment;
 - a Binary that his resources and those of others name;
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from ipf.errors import Category, Problem
 from ipf.fhir.index.erased_texts import ErasedTexts
 from ipf.fhir.search.parameters.compartments import compartments
-from ipf.ports.fhir.erasure import ErasureStore, MentioningResource
+from ipf.ports.fhir.erasure import ErasureStore, Identifier, MentioningResource
 
 ALL = "*"
 _ALSO = frozenset(("MessageHeader",))  # not in the compartment, made of one message
@@ -75,6 +77,11 @@ class FoundResources:
     texts: frozenset[str] = frozenset()
 
     @property
+    def identifiers(self) -> frozenset[Identifier]:
+        """The numbers of the patients, with their systems."""
+        return frozenset().union(*(self.own[name].identifiers for name in self.patients if name in self.own))
+
+    @property
     def values(self) -> frozenset[str]:
         """The numbers of the patients."""
         return frozenset().union(*(self.own[name].values for name in self.patients if name in self.own))
@@ -98,12 +105,16 @@ async def find_resources(fhir: ErasureStore, wanted: ErasureRequest, holds: Coll
     check_holds(holds, wanted.tenant, found.patients)
     seen: dict[str, MentioningResource] = {}
     sought, new = set(), {reference}
-    while new:
-        seen |= {one.reference: one for one in await fhir.mentioning(wanted.tenant, frozenset(new))}
+    identifiers, known = frozenset[Identifier](), -1
+    while new or len(identifiers) > known:
+        known = len(identifiers)
+        mentioning = await fhir.mentioning(wanted.tenant, frozenset(new), identifiers)
+        seen |= {one.reference: one for one in mentioning}
         sought |= new
         found.patients = _merged(reference, seen)
         check_holds(holds, wanted.tenant, found.patients)
-        owners = _Owners(wanted, seen, found.patients)
+        identifiers = frozenset().union(*(seen[name].identifiers for name in found.patients if name in seen))
+        owners = _Owners(wanted, _resolved(seen, identifiers), found.patients)
         found.own = owners.own
         new = {*found.own, *found.patients, *owners.binaries} - sought
     await _set_apart(fhir, wanted, found, owners)
@@ -129,6 +140,29 @@ def _merged(reference: str, seen: Mapping[str, MentioningResource]) -> set[str]:
             if name in patients or one.merged_with & patients:
                 patients |= {name, *one.merged_with}
     return patients
+
+
+def _resolved(
+    seen: Mapping[str, MentioningResource], identifiers: frozenset[Identifier]
+) -> dict[str, MentioningResource]:
+    """The resources with mentions of Patients instead of References by an identifier.
+
+    An identifier that two Patients have mentions both.  Another number of the same system mentions somebody else, who
+    need not be stored; a number of another system may be a practitioner's.
+    """
+    holders: dict[Identifier, set[str]] = {one: set() for one in identifiers}
+    for resource in seen.values():
+        for one in resource.identifiers & identifiers:
+            holders[one].add(resource.reference)
+    systems = {system for system, _ in identifiers if system}
+    resolved = {}
+    for name, resource in seen.items():
+        others = {
+            f"Patient/{quote('|'.join(one), safe='')}" for one in resource.named - identifiers if one[0] in systems
+        }
+        mentioned = resource.mentioned.union(others, *(holders[one] for one in resource.named & identifiers))
+        resolved[name] = resource._replace(mentioned=mentioned)
+    return resolved
 
 
 class _Owners:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+Identifier = tuple[str, str]
+"""System and value."""
+
 
 class MentioningResource(NamedTuple):
     """A resource of which some version mentions a wanted reference.
 
     `mentioned`: all references (Type/id) in all versions.  Of a Patient, `values`: the values of its identifiers in all
     versions; `merged_with`: the Patients that a link of its current version calls the same one (replaces, replaced-by).
-    Of a resource with criteria, `texts`: its free texts in all versions.
+    `identifiers`: these values with their systems.  `named`: identifiers of References, which may be of Patients.  Of a
+    resource with criteria, `texts`: its free texts in all versions.
     """
 
     rid: int
@@ -26,6 +30,8 @@ class MentioningResource(NamedTuple):
     mentioned: frozenset[str]
     values: frozenset[str]
     merged_with: frozenset[str]
+    identifiers: frozenset[Identifier] = frozenset()
+    named: frozenset[Identifier] = frozenset()
     texts: frozenset[str] = frozenset()
 
 
@@ -93,7 +99,8 @@ class ErasedResources:
     """What the FHIR database removes.  `rids`: rid -> version that was seen; `since`: when the search began.
 
     `redacted`: resources that stay without their references to those, as `rids`.  `correlation_ids`: of messages that
-    are removed.  `values`: the patient's numbers; `texts`: these, and all else that names him.
+    are removed.  `values`: the patient's numbers; `texts`: these, and all else that names him; `identifiers`: his, by
+    which a Reference may name him.
     """
 
     tenant: str
@@ -104,6 +111,7 @@ class ErasedResources:
     since: datetime
     values: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    identifiers: frozenset[Identifier] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +159,13 @@ class InboxCounts(NamedTuple):
 class ErasureStore(Protocol):
     """The FHIR database."""
 
-    async def mentioning(self, tenant: str, references: frozenset[str]) -> Sequence[MentioningResource]:
-        """Resources of which a version, also a former one, is or mentions one of these; reads the whole tenant."""
+    async def mentioning(
+        self, tenant: str, references: frozenset[str], identifiers: frozenset[Identifier] = frozenset()
+    ) -> Sequence[MentioningResource]:
+        """Resources of which a version, also a former one, is or mentions one of these; reads the whole tenant.
+
+        And Patients with one of these identifiers, and resources with a Reference by one.
+        """
 
     async def searching(self, tenant: str) -> Sequence[MentioningResource]:
         """Subscriptions and topics, whose criteria may name a patient without a reference; with their `texts`."""

@@ -28,7 +28,8 @@ _NIL = "00000000-0000-0000-0000-000000000000"
 
 async def redact(session: Session, erased: ErasedResources, base_url: str, symbols: SymbolTable) -> None:
     """Rewrite the versions of `erased.redacted`, one resource at a time."""
-    references, names = ErasedReferences(erased.references, base_url), ErasedTexts(erased.texts)
+    references = ErasedReferences(erased.references, base_url, erased.identifiers)
+    names = ErasedTexts(erased.texts)
     for rid in sorted(erased.redacted):
         changes = []
         for row in await session.many(_VERSIONS.format(rid=rid)):

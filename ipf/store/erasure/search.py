@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ipf.fhir.index.erased_texts import free_texts, personal_texts
-from ipf.fhir.model.json import loads
-from ipf.ports.fhir.erasure import MentioningResource, WrittenTogether
+from ipf.fhir.model.erased_references import identifiers_of_references
+from ipf.fhir.model.json import dumps, loads
+from ipf.ports.fhir.erasure import Identifier, MentioningResource, WrittenTogether
 from ipf.store.postgres.database import Database
 from ipf.store.postgres.quoting import array, bigints, joined, literal
 
@@ -24,10 +25,13 @@ SELECT r.rid, r.resource_type || '/' || r.id, r.version_id, r.deleted FROM resou
     SELECT n.rid FROM resources n
     WHERE n.rid > {after} AND n.rid <= {until} AND n.resource_type || '/' || n.id = ANY ({wanted})
     UNION ALL
-    SELECT v.rid FROM resource_versions v WHERE v.rid > {after} AND v.rid <= {until} {likely} AND {mentions})
+    SELECT v.rid FROM resource_versions v WHERE v.rid > {after} AND v.rid <= {until} {likely} AND {mentions}
+    UNION ALL
+    SELECT v.rid FROM resource_versions v WHERE v.rid > {after} AND v.rid <= {until} AND {identified})
 ORDER BY r.rid"""
 _VERSIONS = """
-SELECT v.rid, {found}, CASE WHEN r.resource_type = 'Patient' THEN v.body END, v.version_id = r.version_id
+SELECT v.rid, {found}, CASE WHEN r.resource_type = 'Patient' OR strpos(v.body, '"identifier":{{') > 0 THEN v.body END,
+    v.version_id = r.version_id
 FROM resource_versions v JOIN resources r ON r.rid = v.rid WHERE v.rid = ANY ({rids})"""
 # A Basic may be a topic in its R4 form.
 _SEARCHING = """
@@ -64,6 +68,18 @@ def partition_of(tenant: str) -> str:
     return f"(SELECT id FROM partitions WHERE name = {literal(tenant)})"
 
 
+def _is_found(one: MentioningResource, references: frozenset[str], identifiers: frozenset[Identifier]) -> bool:
+    """Whether a resource is one of these, refers to one, or has or refers to one of the identifiers."""
+    is_one = one.reference in references or not references.isdisjoint(one.mentioned)
+    return is_one or not identifiers.isdisjoint(one.named | one.identifiers)
+
+
+def _has_value(identifiers: frozenset[Identifier]) -> str:
+    """SQL: whether a body has one of the values as the value of an identifier."""
+    values = frozenset(f'"value":{dumps(value).decode()}' for _, value in identifiers)
+    return f"EXISTS (SELECT FROM unnest({texts(values)}) x WHERE strpos(v.body, x) > 0)" if values else "false"
+
+
 def texts(values: frozenset[str]) -> str:
     """SQL: an array of texts."""
     return rf"coalesce(string_to_array({literal(joined(sorted(values)))}, E'\x1f'), ARRAY[]::text[])"
@@ -76,14 +92,17 @@ class ErasureSearch:
         self._database = database
         self._base_url = base_url
 
-    async def mentioning(self, tenant: str, references: frozenset[str]) -> Sequence[MentioningResource]:
+    async def mentioning(
+        self, tenant: str, references: frozenset[str], identifiers: frozenset[Identifier] = frozenset()
+    ) -> Sequence[MentioningResource]:
         """See `ErasureStore.mentioning`."""
         rows = self._database.for_tenant(tenant)
         of, after, found = f"partition_id = {partition_of(tenant)}", 0, []
         wanted, likely = texts(references), ""
         if len(references) == 1:
             likely = f"AND strpos(v.body, {literal(next(iter(references)))}) > 0"
-        asked = {"of": f"r.{of}", "wanted": wanted, "likely": likely,
+        has_value = _has_value(identifiers)
+        asked = {"of": f"r.{of}", "wanted": wanted, "likely": likely, "identified": has_value,
                  "mentions": mentions("v.body", self._base_url, wanted)}  # fmt: skip
         while True:
             (until,) = await rows.one(NEXT.format(of=of, after=after, limit=RANGE))
@@ -97,10 +116,11 @@ class ErasureSearch:
                 _VERSIONS.format(rids=bigints(some), found=found_in("v.body", self._base_url))
             ):
                 details[rid].add(mentioned, body, is_current)
-        return [
+        resources = [
             MentioningResource(rid, reference, version, deleted, *details[rid].values)
             for rid, reference, version, deleted in found
         ]
+        return [one for one in resources if _is_found(one, references, identifiers)]
 
     async def searching(self, tenant: str) -> Sequence[MentioningResource]:
         """See `ErasureStore.searching`."""
@@ -108,7 +128,8 @@ class ErasureSearch:
         sql = _SEARCHING.format(of=of, found=found_in("v.body", self._base_url))
         found: dict[int, MentioningResource] = {}
         for rid, reference, version, deleted, mentioned, body in await self._database.for_tenant(tenant).many(sql):
-            one = found.get(rid) or MentioningResource(rid, reference, version, deleted, *[frozenset[str]()] * 3)
+            none = frozenset[str]()
+            one = found.get(rid) or MentioningResource(rid, reference, version, deleted, none, none, none)
             texts = frozenset(free_texts(loads(body))) if body else frozenset()
             found[rid] = one._replace(mentioned=one.mentioned | set(mentioned or ()), texts=one.texts | texts)
         return list(found.values())
@@ -150,26 +171,37 @@ class _Details:
     """What the versions of one resource have."""
 
     def __init__(self) -> None:
+        self._named: set[Identifier] = set()
+        self._identifiers: set[Identifier] = set()
         self._mentioned: set[str] = set()
         self._values: set[str] = set()
         self._merged_with: set[str] = set()
 
-    def add(self, mentioned: Sequence[str] | None, patient: str | None, is_current: bool) -> None:
-        """One version.  `patient`: the body of a Patient."""
+    def add(self, mentioned: Sequence[str] | None, text: str | None, is_current: bool) -> None:
+        """One version.  `text`: the body of a Patient, or of what may have such a Reference."""
         self._mentioned |= set(mentioned or ())
-        body: dict[str, Any] = loads(patient) if patient else {}  # a deletion has no body
+        body: dict[str, Any] = loads(text) if text else {}  # a deletion has no body
+        self._named.update(identifiers_of_references(body))
+        if body.get("resourceType") != "Patient":
+            return
         for identifier in body.get("identifier", ()):
             value = identifier.get("value")
             if isinstance(value, str) and value.strip():
                 self._values.add(value.strip())
+                self._identifiers.add((identifier.get("system", ""), value))
         if is_current:
             others = (link.get("other") or {} for link in body.get("link", ()) if link.get("type") in _SAME)
             self._merged_with |= {one["reference"] for one in others if isinstance(one.get("reference"), str)}
 
     @property
-    def values(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-        """The last members of a MentioningResource."""
-        return frozenset(self._mentioned), frozenset(self._values), frozenset(self._merged_with)
+    def values(
+        self,
+    ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[Identifier], frozenset[Identifier]]:
+        """Further members of a MentioningResource."""
+        return (
+            frozenset(self._mentioned), frozenset(self._values), frozenset(self._merged_with),
+            frozenset(self._identifiers), frozenset(self._named),
+        )  # fmt: skip
 
 
 def _parts(rids: list[int], size: int) -> Iterator[list[int]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
+from uuid import uuid4
 
 from twisted.internet import defer
 
 from ipf.errors import Problem
-from ipf.ports import Json
+from ipf.ports import Json, Rejected
 from ipf.store.erasure.messages import PostgresMessageErasure
 from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
 from tests.pipeline.maintenance.erasures import ErasureSuite, hl7, observation, patient_of
@@ -89,6 +91,75 @@ class BinaryTests(ErasureSuite):
         await self.forget(remove=frozenset(("Binary/b",)), redact=ALL)
         (body,) = await self.bodies("e")
         self.assertEqual(json.loads(body)["content"], [{"attachment": {"url": "Binary/erased"}}])
+
+
+class IdentifierTests(ErasureSuite):
+    """References by an identifier alone: logical references."""
+
+    tenants = False
+
+    async def named(self, id_: str, value: str, **more: Any) -> None:
+        """An Observation whose subject is an identifier."""
+        subject = {"identifier": {"system": "urn:mrn", "value": value}, **more}
+        await self.put(observation(id_, "x") | {"subject": subject})
+
+    async def test_whom_they_name(self) -> None:
+        """The number with its system, in a Reference to a Patient; no other number, system, type or identifier."""
+        await self.named("his", "4711")
+        await self.named("typed", "4711", type="Patient", display="d")
+        await self.named("former", "4711")
+        await self.put(observation("former", "x") | {"subject": {"display": "d"}})
+        await self.named("moved", "4711")
+        await self.named("moved", "4712")
+        await self.named("hers", "4712")
+        await self.named("longer", "47110")
+        await self.named("device", "4711", type="Device")
+        await self.put(observation("other", "y", identifier=[{"system": "urn:mrn", "value": "4711"}]))
+        foreign = {"identifier": {"system": "urn:other", "value": "4711"}}
+        await self.put(observation("foreign", "y") | {"subject": foreign})
+        await self.refused("Observation/moved")
+        await self.forget(remove=frozenset(("Observation/moved",)))
+        left = ["Observation/device", "Observation/foreign", "Observation/hers", "Observation/longer",
+                "Observation/other", "Observation/oy", "Patient/y", "Patient/y"]  # fmt: skip
+        self.assertEqual(await self.names(), left)
+
+    async def test_what_refers_to_them_goes_too(self) -> None:
+        """And a number of a Patient that was merged with him counts as well."""
+        await self.put(patient_of("z", "4713", link=[{"other": {"reference": "Patient/x"}, "type": "replaced-by"}]))
+        await self.named("his", "4713")
+        await self.put(binary("b", "Observation/his"))
+        await self.forget()
+        self.assertEqual(await self.names(), OTHERS)
+
+    async def test_in_a_group_they_are_masked(self) -> None:
+        """In all versions and in the index; the other member stays."""
+        members = [{"entity": {"identifier": {"system": "urn:mrn", "value": number}}} for number in ("4711", "4712")]
+        await self.put({"resourceType": "Group", "id": "g", "type": "person", "actual": True, "member": members})
+        mixed = [{"entity": {"reference": "Patient/x"}}, members[1]]
+        await self.put({"resourceType": "Group", "id": "h", "type": "person", "actual": True, "member": mixed})
+        await self.put(observation("ox", "x", performer=[{"identifier": {"system": "urn:npi", "value": "4712"}}]))
+        await self.refused("Group/g, Group/h")
+        await self.forget(redact=ALL)
+        for id_ in "gh":
+            (body,) = await self.bodies(id_)
+            self.assertEqual(json.loads(body)["member"][1], members[1])
+        rows = "\n".join(row for rows in (await self.rows()).values() for row in rows)
+        self.assertNotIn("4711", rows)
+        self.assertEqual(await self.names(), ["Group/g", "Group/h", *OTHERS])
+
+    async def test_a_number_that_two_have(self) -> None:
+        """Nobody can tell whom the Reference means: it needs a decision."""
+        await self.put(patient_of("w", "4711"))
+        await self.named("whose", "4711")
+        await self.refused("Observation/whose")
+        await self.forget(redact=ALL)
+        self.assertIn("Observation/whose", await self.names())
+
+    async def test_rejects_of_polled_sources(self) -> None:
+        """Which are JSON: the number stands between quotation marks."""
+        for raw in ('{"identifier":[{"value":"4711"}]}', '{"identifier":[{"value":"47110"}]}'):
+            await self.inbox.reject(Rejected(datetime.now(UTC), str(uuid4()), "feed", "p", "r", raw.encode(), len(raw)))
+        self.assertEqual((await self.forget()).counts["rejects"], 1)
 
 
 class CriteriaTests(ErasureSuite):
@@ -263,4 +334,8 @@ class SearchTests(ErasureSuite):
 
 
 class RowSecurityTests(CriteriaTests):
+    tenants = True
+
+
+class RowSecurityOfIdentifiersTests(IdentifierTests):
     tenants = True
