@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipf.fhir.model.json import loads
+from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.xml.writer import from_xml, to_xml
 from ipf.ports import OPEN, Answer, Caller, Json
 from ipf.rest.http.exchange import VALIDATION
 from ipf.rest.operations.subscription_status import set_status, set_topic_failure
+from ipf.subscriptions.guide import HEARTBEAT
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.topic_failures import failing_topic
 from tests.rest.interactions.test_transaction import bundle, entry
@@ -114,6 +116,26 @@ class MissingScopesSuite(Suite):
             bob, "PUT", "Subscription/s", made | {"channel": {**made["channel"], "endpoint": "https://b.org"}}
         )
         self.assertIsNone(await self.error())
+
+    async def test_what_another_client_read_is_a_change_of_status(self) -> None:
+        """In JSON and XML, with masks, filters, a content level and extensions of the channel."""
+        await self.ask(OPEN, "PUT", "SubscriptionTopic/t1", topic())
+        beat = {"url": HEARTBEAT, "valueUnsignedInt": 30}
+        made = subscription("patient=Patient/p1", channel={"extension": [beat]}, end="2040-01-01T00:00:00Z")
+        ada, bob = client(MINIMUM), client("system/*.cruds", "bob")
+        await self.ask(ada, "PUT", "Subscription/s", made)
+        before = await self.stored()
+        for kind in ("application/fhir+xml", "application/fhir+json"):
+            for status in ("off", "requested"):
+                shown = await self.ask(bob, "GET", "Subscription/s", accept=kind)
+                self.assertIn(b"***", shown.body)
+                read = from_xml(shown.body) if "xml" in kind else loads(shown.body)
+                changed = {**read, "status": status}
+                body = to_xml(changed) if "xml" in kind else dumps(changed)
+                await self.ask(bob, "PUT", "Subscription/s", body, content_type=kind)
+                after = await self.stored()
+                self.assertEqual((after["status"], after["channel"]), (status, before["channel"]))
+                self.assertEqual(await self.error(), LACKS_PATIENT.replace("Patient", "Encounter"), kind)
 
     async def test_it_survives_the_changes_of_the_service(self) -> None:
         """Activation, an error with its end, and a failing topic."""
