@@ -117,7 +117,6 @@ class SpecificationCase(TestCase):
             IPF_WORKER_PROCESSES="0",
             SSL_CERT_FILE=str(Path(self.authority.path)),
             SUBSCRIPTION_SERVICE_CHANNEL_SECURITY="strict",
-            SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW=f"127.0.0.0/8 {host}/32 example.org",
             SUBSCRIPTION_SERVICE_DELIVERY_MAX_ATTEMPTS="2",
             SUBSCRIPTION_SERVICE_DELIVERY_BACKOFF_BASE_MS="50",
             **environment,

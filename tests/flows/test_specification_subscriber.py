@@ -230,7 +230,7 @@ class StrictTests(SpecificationCase):
     async def test_clients_with_their_scopes(self) -> None:
         provider = idp.start()
         self.addCleanup(provider.stop)
-        self.begin(SUBSCRIPTION_SERVICE_AUTH_ENABLED="true", SUBSCRIPTION_SERVICE_AUTH_ISSUER=provider.issuer)
+        self.begin(SUBSCRIPTION_SERVICE_AUTH_ISSUER=provider.issuer)
         self.provider = provider
         self.reader = provider.token("good", f"{MINIMUM} system/Patient.rs")
         self.minimum = provider.token("ro", MINIMUM)
@@ -348,10 +348,10 @@ class TenancyTests(SpecificationCase):
         provider = idp.start()
         self.addCleanup(provider.stop)
         self.begin(
-            SUBSCRIPTION_SERVICE_AUTH_ENABLED="true",
             SUBSCRIPTION_SERVICE_AUTH_ISSUER=provider.issuer,
             SUBSCRIPTION_SERVICE_MULTITENANCY="enabled",
             SUBSCRIPTION_SERVICE_SUBSCRIBERS_READ="true",
+            SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW="127.0.0.0/8",
         )
         tokens = {name: provider.token(f"tenant-{name}", "system/*.cruds") for name in ("a", "b")}
         ids = {}
