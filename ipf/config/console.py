@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ipf.config.parsers import http_url, integer, one_of, secret, text
+from ipf.config.parsers import http_url, integer, one_of, optional, text
 from ipf.config.variables import Variable, variable
 
 OIDC = ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
@@ -31,7 +31,7 @@ class ConsoleSettings:
     base_url: str | None = variable(
         "IPF_UI_BASE_URL", http_url, None, "address of the console in a browser; unset: as the browser addressed it"
     )
-    admin_token: str | None = variable("IPF_ADMIN_AUTH_TOKEN", secret, None, "token of the admin API", secret=True)
+    admin_token: str | None = variable("IPF_ADMIN_AUTH_TOKEN", optional, None, "token of the admin API", secret=True)
     scope: str = variable("IPF_UI_SCOPE", text, "openid profile email", "scopes of the sign-in; add those for /fhir")
     roles_claim: str = variable("IPF_UI_ROLES_CLAIM", text, "roles", "claim of the ID token with the roles")
     viewer_role: str = variable("IPF_UI_VIEWER_ROLE", text, "ipf-viewer", "role that may look")

@@ -9,7 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import OIDC, ConsoleSettings, Oidc, console_variables, oidc
-from ipf.config.environment import read_rows
+from ipf.config.environment import read, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +25,13 @@ class ConsoleSettingsTests(TestCase):
         self.assertEqual(warnings, [])
         for one in fields(ConsoleSettings):
             self.assertEqual(getattr(found, one.name), one.default, one.name)
+
+    def test_the_admin_token_is_any_that_the_engine_takes(self) -> None:
+        """`bin/run` gives both the same environment."""
+        for token in ("t", "only-operators-know-this"):
+            environ = {"IPF_ADMIN_AUTH_TOKEN": token}
+            self.assertEqual(read_rows(ConsoleSettings, environ)[0].admin_token, token)
+            self.assertEqual(read(environ)[0].admin_token, token)
 
     def test_the_provider_is_complete_or_names_what_is_missing(self) -> None:
         given = {"OIDC_ISSUER": "https://id.example", "OIDC_CLIENT_ID": " console ", "OIDC_CLIENT_SECRET": "x"}

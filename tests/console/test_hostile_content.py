@@ -112,7 +112,8 @@ class HostileContentTests(BrowserTest):
                 f"/messages/{given}", f"/messages/1?tab={given}", f"/{given}", f"/browse?type=Patient&{given}={given}",
                 f"/browse?type={given}", f"/browse/Patient/{given}", f"/browse/{given}/1", f"/dead-letters/{given}",
                 f"/dead-letters/x?action={given}", f"/subscriptions/{given}", f"/workbench?map={given}&message={given}",
-                f"/sign-in?to={given}", f"/sign-in/callback?code={given}&state={given}&error={given}", f"/jobs/{given}",
+                f"/sign-in?to={given}", f"/sign-in/begun?to={given}", f"/jobs/{given}",
+                f"/sign-in/callback?code={given}&state={given}&error={given}",
                 f"/audit?agent={given}&since={given}", f"/system?changed={given}",
             ):  # fmt: skip
                 self.tab.goto(url)
