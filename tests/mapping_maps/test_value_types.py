@@ -80,3 +80,19 @@ class ValueTypeTests(TestCase):
             for part in ("p1", "p2", "p4", "p5") if kind == "CF" else ("p1", "p2", "p3", "p4", "p5"):
                 self.assertIn(part, shown, kind)
             self.assertFalse(structure_issues(found), kind)
+
+
+class PersonTests(TestCase):
+    def test_a_person_without_a_number(self) -> None:
+        """The name for people has all its parts, since there is no Practitioner that has them."""
+        for sent, name in (
+            ("^Kim^Minho", "Minho Kim"),
+            ("^Kim^Minho^A^Jr^Dr", "Dr Minho A Kim Jr"),
+            ("^Kim^^^^Dr", "Dr Kim"),
+            ("^Kim", "Kim"),
+            ("12^Kim^Minho^A^Jr^Dr", "Minho Kim"),
+        ):
+            text = f"{HEAD}OBX|1|ST|X^X^L||v||||||F|||||{sent}\r"
+            made = [one["resource"] for one in samples.library().run(Message.parse(text.encode())).bundle["entry"]]
+            (found,) = [one for one in made if one["resourceType"] == "Observation"]
+            self.assertEqual(found["performer"][0]["display"], name, sent)
