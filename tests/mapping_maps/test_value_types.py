@@ -60,6 +60,18 @@ class ValueTypeTests(TestCase):
             self.assertEqual((found["valueString"], lost), ("7", []), sent)
             self.assertEqual(found["_valueString"]["extension"][0]["valueString"], text)
 
+    def test_times_with_a_zone(self) -> None:
+        """The zone stands beside the time; a time that cannot be is a text."""
+        for sent, time in (("0930+0100", "09:30:00"), ("093000.12-0500", "09:30:00.12"), ("0930", "09:30:00")):
+            found, lost = observation(f"TM {sent}")
+            self.assertEqual((found["valueTime"], lost), (time, []), sent)
+            self.assertEqual("_valueTime" in found, len(sent) > 4, sent)
+            if "_valueTime" in found:
+                self.assertEqual(found["_valueTime"]["extension"][0]["valueString"], sent)
+        for sent in ("2500+0100", "x+0100", "0930+9900", "0930+1500", "0960+0100"):
+            found, _ = observation(f"TM {sent}")
+            self.assertEqual(found["valueString"], sent)
+
     def test_no_part_is_lost(self) -> None:
         """Each of five parts, of each type, is in the resource."""
         for kind in KINDS:
@@ -68,3 +80,19 @@ class ValueTypeTests(TestCase):
             for part in ("p1", "p2", "p4", "p5") if kind == "CF" else ("p1", "p2", "p3", "p4", "p5"):
                 self.assertIn(part, shown, kind)
             self.assertFalse(structure_issues(found), kind)
+
+
+class PersonTests(TestCase):
+    def test_a_person_without_a_number(self) -> None:
+        """The name for people has all its parts, since there is no Practitioner that has them."""
+        for sent, name in (
+            ("^Kim^Minho", "Minho Kim"),
+            ("^Kim^Minho^A^Jr^Dr", "Dr Minho A Kim Jr"),
+            ("^Kim^^^^Dr", "Dr Kim"),
+            ("^Kim", "Kim"),
+            ("12^Kim^Minho^A^Jr^Dr", "Minho Kim"),
+        ):
+            text = f"{HEAD}OBX|1|ST|X^X^L||v||||||F|||||{sent}\r"
+            made = [one["resource"] for one in samples.library().run(Message.parse(text.encode())).bundle["entry"]]
+            (found,) = [one for one in made if one["resourceType"] == "Observation"]
+            self.assertEqual(found["performer"][0]["display"], name, sent)
