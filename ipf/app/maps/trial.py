@@ -32,6 +32,7 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.library.installation import RunInThread
 from ipf.mapping.library.trials import run_trial
 from ipf.ports import InstalledMap, Json
+from ipf.rest.operations.transform import transform_apart
 
 log = Logger(namespace="ipf.app.trial")
 
@@ -155,7 +156,8 @@ def _answer() -> bytes:
     never = datetime.min.replace(tzinfo=UTC)
     installed = [InstalledMap(kind, resource_id, url, 0, never, content) for kind, resource_id, url, content in rows]
     library = load_maps(settings, installed, Path(sys.argv[1]), compiled=False)
-    made = dumps(run_trial(library, request))
+    answer = transform_apart(library, request["transform"]) if "transform" in request else run_trial(library, request)
+    made = dumps(answer)
     if len(made) > LONGEST_RESULT:
         raise Problem(Category.COSTLY, _OUT_OF_RESULT)
     return made

@@ -13,16 +13,30 @@ from twisted.trial.unittest import TestCase
 from ipf.app.maps.trial import TrialProcesses
 from ipf.app.runtime.process import run_in_thread
 from ipf.errors import Category, Problem
+from ipf.mapping.library.installation import Installation
 from ipf.mapping.library.trials import request_of
 from ipf.ports import Json
+from ipf.rest.operations.mapping_service import mapping_handler
+from tests.fakes import MemoryInbox, MemoryUnmappedCodes
 from tests.flows.test_mapping import MAP, maps_folder
+from tests.mapping.library.test_installation import at_once, load
 from tests.mapping.library.test_maps import claimed
 from tests.mapping.runtime.test_budget import chain
+from tests.pipeline.test_worker import MemoryNotifier
+from tests.rest.operations.test_mapping_service import request_of as request_to
 
 RAW = b"MSH|^~\\&|APP|F|||2026||ADT^A01^ADT_A01|M1|P|2.5\rPID|1||P1|||||F|||||555\r"
 LIMITED = "import ipf.app.maps.trial as trial; trial.PROCESSOR_SECONDS = {seconds}; trial.MEMORY = {memory}; "
 SPINNING = "trial.run_trial = lambda *given: [None for _ in iter(int, 1)]; trial.main()"
 GREEDY = "trial.run_trial = lambda *given: bytearray(1 << 40); trial.main()"
+
+
+def worst() -> str:
+    """27 groups that call the next one three times, for each ADT^A01."""
+    head = MAP.partition("group ")[0]
+    text = f"{head}group main(source src : ADT_A01, target tgt : Bundle) {{ src.PID as p then {{ "
+    text += "src -> tgt.entry as e, e.resource = create('Patient') as t then g0(p, t) 'go'; }; }\n"
+    return text + chain(27, 3, "p.PID_5 as v -> t.language = v;")
 
 
 class TrialTests(TestCase):
@@ -53,15 +67,34 @@ class TrialTests(TestCase):
 
     async def test_the_worst_map_names_its_budget(self) -> None:
         """27 groups that call the next one three times: a trial ends with the rule that used up the budget."""
-        groups = chain(27, 3, "p.PID_5 as v -> t.language = v;")
-        map_of = MAP.partition("group ")[0]
-        text = f"{map_of}group main(source src : ADT_A01, target tgt : Bundle) {{ src.PID as p then {{ "
-        text += "src -> tgt.entry as e, e.resource = create('Patient') as t then g0(p, t) 'go'; }; }\n" + groups
+        text = worst()
         made = await self.trials()(request_of(text, [claimed(RAW)]))
         self.assertIn("budget of", made["mistake"]["message"])
         self.assertRegex(made["mistake"]["message"], r"^g\d+.*line \d+")
         compared = await self.trials()(request_of(text, [claimed(RAW)], compares=True))
         self.assertIn("budget of", compared["differing"][0]["after"]["mistake"]["message"])
+
+    async def test_transform_with_maps_of_the_request(self) -> None:
+        """The same answers as in the service itself; the worst map is refused with the rule that used up the budget."""
+        installation = Installation(
+            lambda installed, fresh: load(installed, self.folder), MemoryUnmappedCodes(MemoryInbox()), at_once
+        )
+        await installation.start()
+        here = mapping_handler(installation, MemoryNotifier(), at_once)
+        apart = mapping_handler(installation, MemoryNotifier(), at_once, apart=self.trials())
+        for text, status in (
+            (MAP.replace("patient.telecom", "patient.contact as c, c.telecom"), 200),
+            (MAP.replace("patient.gender", "patient.sex"), 422),
+            (worst(), 400),
+        ):
+            parts = [{"name": "map", "valueString": text}, {"name": "content", "valueString": RAW.decode()}]
+            body = {"resourceType": "Parameters", "parameter": parts}
+            asked = request_to("POST", "StructureMap/$transform", body, "application/fhir+json")
+            expected, answer = await here(asked), await apart(asked)
+            self.assertEqual(answer.status, status, answer.body)
+            self.assertEqual((expected.status, expected.body), (answer.status, answer.body))
+        self.assertIn(b"budget of", answer.body)
+        self.assertIn(b"too-costly", answer.body)
 
     async def test_a_process_ends_at_its_processor_time(self) -> None:
         limited = LIMITED.format(seconds=2, memory=1 << 30) + SPINNING
