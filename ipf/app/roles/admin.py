@@ -16,6 +16,7 @@ from ipf.app.listeners.erasure import erasure_admin
 from ipf.app.listeners.identity import identity_admin
 from ipf.app.listeners.patient_merges import patient_merge_admin
 from ipf.app.maps.mapper import ProfileLookup, build_mapper, service_credentials
+from ipf.app.maps.trial import TrialProcesses
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.app.runtime.process import now, run_in_thread
@@ -87,7 +88,7 @@ def admin_mount(
         admin_profiles.routes(pair.profiles, stores.notifier),
         _operations(pair, process.reactor),
         admin_ingest.routes(partial(_receive, pair.receiver), stores.inbox),
-        admin_workbench.routes(_workbench(pair), stores.notifier),
+        admin_workbench.routes(_workbench(pair, process.reactor), stores.notifier),
         admin_unread.routes(PostgresUnreadFields(stores.inbox_database)),
         admin_destinations.routes(pair.forwarding.store, lambda: {one.name for one in pair.forwarding.destinations}),
         admin_sources.routes(pair.polling.feeds, lambda: pair.polling.names),
@@ -118,10 +119,11 @@ async def _receive(receiver: Receiver, raw: bytes, tenant: str, peer: str) -> by
     return await receiver.receive(raw, MllpListener("admin", tenant=tenant, tells_all=True, protocol=OTHER), peer)
 
 
-def _workbench(pair: Pair) -> Workbench:
-    """Trials of maps on the maps in use, with the validation of their results."""
-    checks = resource_checks(pair.settings, pair.stores)
-    return Workbench(pair.maps.installation, pair.stores.inbox, run_in_thread, now, pair.maps.folder, checks)
+def _workbench(pair: Pair, reactor: Any) -> Workbench:
+    """Trials of maps on the maps in use, in processes of their own, with the validation of their results."""
+    checks, maps = resource_checks(pair.settings, pair.stores), pair.maps
+    trial = TrialProcesses(reactor, maps.folder, lambda: maps.installation.installed, run_in_thread)
+    return Workbench(maps.installation, pair.stores.inbox, run_in_thread, now, maps.folder, checks, trial)
 
 
 def _kinds(settings: Settings) -> dict[str, str]:

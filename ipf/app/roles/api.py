@@ -76,7 +76,7 @@ def open_api(process: Process, pair: Pair, access: Access) -> Api:
         start_jobs(process, pair, repository, audit)
     return Api(
         fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,
-        transform_handler(pair, access, audit) if runs(MAPPING) else None,
+        transform_handler(pair, access, audit, process.reactor) if runs(MAPPING) else None,
         admin_mount(process, pair, repository, operators, audit) if runs(ADMIN) else None,
         start_hub(process, pair) if runs(FHIR) else None,
         audit.bindings,

@@ -14,6 +14,7 @@ from ipf.app.listeners.audit import AuditObservers
 from ipf.app.listeners.endpoint_rules import channel_policy
 from ipf.app.listeners.replica import replica_reads
 from ipf.app.maps.packages import load_packages
+from ipf.app.maps.trial import TrialProcesses
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
 from ipf.app.runtime.process import now, run_in_thread
@@ -74,9 +75,13 @@ def start_hub(process: Process, pair: Pair) -> WebsocketHub:
     return start_websockets(pair.settings, pair.stores, pair.notifications, process.reactor, process.stack)
 
 
-def transform_handler(pair: Pair, access: Access, audit: AuditObservers) -> Handler:
-    """The handler of requests to `/mapping`."""
-    return mapping_handler(pair.maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests)
+def transform_handler(pair: Pair, access: Access, audit: AuditObservers, reactor: Any) -> Handler:
+    """The handler of requests to `/mapping`; maps of a request run in processes of their own."""
+    maps = pair.maps
+    apart = TrialProcesses(reactor, maps.folder, lambda: maps.installation.installed, run_in_thread)
+    return mapping_handler(
+        maps.installation, pair.stores.notifier, run_in_thread, access.identify, audit.requests, apart
+    )
 
 
 def fhir_handler(

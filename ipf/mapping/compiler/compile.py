@@ -20,7 +20,7 @@ from ipf.hl7.message import Message
 from ipf.hl7.structure import is_structure
 from ipf.mapping.compiler.context import CompiledGroup, GroupContext
 from ipf.mapping.compiler.emit import Block, function, place_of_failure, sequence
-from ipf.mapping.compiler.groups import Environment, Groups, Unit
+from ipf.mapping.compiler.groups import Environment, Groups, Unit, parts_of
 from ipf.mapping.compiler.kinds import Kind
 from ipf.mapping.compiler.rules import RuleCompiler
 from ipf.mapping.compiler.scope import Layout, Scope
@@ -37,6 +37,11 @@ from ipf.mapping.runtime.unread import UnreadFields, reasons
 from ipf.ports import Json
 
 _DIGITS = 12
+MOST_PARTS = 20_000
+"""Of one map, in all variants of its groups: some seconds of compilation.  The packaged maps of the largest message
+have 4,000 together."""
+MOST_OPEN = 60
+"""Groups that call one another in a row; the packaged maps have 14."""
 
 
 class Compiler:
@@ -51,6 +56,8 @@ class Compiler:
     ) -> None:
         self.groups = Groups(maps, environment, traced=traced)
         self.results = ResultCache()
+        self._open = 0
+        self._parts: dict[str, int] = {}
         self._compiled: dict[tuple[str, str, tuple[Kind, ...], tuple[str, ...]], CompiledGroup] = {}
 
     def compile_group(
@@ -63,15 +70,30 @@ class Compiler:
         key = (content.url, group.name, tuple(kinds), fields)
         found = self._compiled.get(key)
         if found is None:
-            before = len(self._compiled)
+            before, parts = len(self._compiled), dict(self._parts)
+            self._count(content, group)
             found = self._compiled[key] = CompiledGroup(group.name)
+            self._open += 1
             try:
                 self._fill(found, content, group, kinds, fields or ("",) * len(kinds))
             except BaseException:
                 for unfinished in list(self._compiled)[before:]:  # they may call this one
                     del self._compiled[unfinished]
+                self._parts = parts
                 raise
+            finally:
+                self._open -= 1
         return found
+
+    def _count(self, content: StructureMap, group: Group) -> None:
+        """FmlError for a map that is too large: a group is compiled again for each combination of its arguments."""
+        parts = self._parts[content.url] = self._parts.get(content.url, 0) + 1 + parts_of(group.rules)
+        if parts > MOST_PARTS:
+            text = f"the budget of {MOST_PARTS} compiled rules, sources, targets and calls of one map is used up"
+            raise FmlError(f"{text}: divide it, or call '{group.name}' with fewer types", content.file, group.place)
+        if self._open >= MOST_OPEN:
+            text = f"the budget of {MOST_OPEN} groups that call one another in a row is used up"
+            raise FmlError(text, content.file, group.place)
 
     def check_groups(self, content: StructureMap) -> None:
         """Compile the groups of a map that nothing has called yet, for arguments of their declared types."""

@@ -24,6 +24,8 @@ from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, Rule, Str
 from ipf.mapping.runtime.memo import MemoPlan
 from ipf.mapping.runtime.zone import Offset
 
+MAX_GROUPS = 2000
+"""Groups of one map; HL7's largest map has 60."""
 MAX_PARTS = 2000
 """Sources, targets and calls of one group, which becomes one Python function; HL7's largest map has 400."""
 
@@ -82,8 +84,10 @@ class Unit:
 def _check_groups(content: StructureMap) -> None:
     """FmlError for the second group of one name, and for more rules than one function is compiled from."""
     names: set[str] = set()
+    if len(content.groups) > MAX_GROUPS:
+        raise FmlError(f"has more than {MAX_GROUPS} groups: divide it", content.file, content.groups[MAX_GROUPS].place)
     for group in content.groups:
-        if _parts(group.rules) > MAX_PARTS:
+        if parts_of(group.rules) > MAX_PARTS:
             text = f"the group '{group.name}' has more than {MAX_PARTS} rules, sources and targets: divide it"
             raise FmlError(text, content.file, group.place)
         if group.name in names:
@@ -91,10 +95,10 @@ def _check_groups(content: StructureMap) -> None:
         names.add(group.name)
 
 
-def _parts(rules: Sequence[Rule]) -> int:
+def parts_of(rules: Sequence[Rule]) -> int:
     """Sources, targets, calls of groups and nested rules of these rules."""
     own = (len(one.sources) + len(one.targets) + len(one.dependents) for one in rules)
-    return sum(own) + sum(_parts(one.rules) for one in rules)
+    return sum(own) + sum(parts_of(one.rules) for one in rules)
 
 
 def _visible(

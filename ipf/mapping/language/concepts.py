@@ -114,6 +114,10 @@ class Overrides:
         for url, code, coding in rows:
             self.by_table.setdefault(url, {})[code] = coding
 
+    def rows(self) -> list[tuple[str, str, Json | None]]:
+        """The rows that arrived, for another process."""
+        return [(url, code, coding) for url, table in self.by_table.items() for code, coding in table.items()]
+
 
 _serials = count(1)
 

@@ -6,7 +6,7 @@ stored bytes again and discards the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ipf.errors import Category, Problem
 from ipf.fhir.validation.findings import ERROR
@@ -16,6 +16,7 @@ from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult
 from ipf.mapping.library.mistakes import mistake_of
 from ipf.mapping.library.origins import Checks, explained
+from ipf.mapping.runtime.trace import Step
 from ipf.ports import Claimed, Inbox, Json, MappingAdmin, MessageRow
 
 
@@ -65,8 +66,13 @@ class MappingAdminService:
 
 async def findings(checks: Checks, tenant: str, result: MappingResult) -> list[Json]:
     """What validation finds wrong in a result, with the rules that made it."""
-    errors = [one for one in (await checks(tenant))(result.bundle) if one.severity == ERROR]
-    return [one.as_json() for one in explained(result.bundle, errors, result.steps or ())]
+    return await findings_of(checks, tenant, result.bundle, result.steps or ())
+
+
+async def findings_of(checks: Checks, tenant: str, bundle: Json, steps: Sequence[Step]) -> list[Json]:
+    """The same for a Bundle and its trace."""
+    errors = [one for one in (await checks(tenant))(bundle) if one.severity == ERROR]
+    return [one.as_json() for one in explained(bundle, errors, steps)]
 
 
 def as_claimed(row: MessageRow) -> Claimed:

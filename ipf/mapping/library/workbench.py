@@ -2,7 +2,8 @@
 
 What arrives: the text of a map in the FHIR Mapping Language, and messages.  What leaves: the result with its trace, or
 the mistake with its place; and how the results differ from those of the installed map.  A trial stores and installs
-nothing; other messages are converted meanwhile.  `install` stores the text, as `POST /mapping/fhir/StructureMap` does.
+nothing, and runs in a process of its own, so that other messages are converted meanwhile.  `install` stores the text,
+as `POST /mapping/fhir/StructureMap` does.
 
 A candidate takes the place of the installed map with the same canonical, and of its message types, in a library of its
 own.  Maps that it does not use are shared.
@@ -11,7 +12,6 @@ own.  Maps that it does not use are shared.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,15 +25,13 @@ from ipf.mapping.language.structuremap import to_json
 from ipf.mapping.library.definitions import installed_place
 from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.installed_maps import SOURCE_TEXT, source_text
-from ipf.mapping.library.maps import Library, MappingResult
-from ipf.mapping.library.mistakes import mistake_of
 from ipf.mapping.library.origins import Checks
-from ipf.mapping.library.service import as_claimed, findings, result_json
+from ipf.mapping.library.service import as_claimed, findings_of
+from ipf.mapping.library.trials import CANDIDATE, Trial, request_of, run_trial, steps_of
 from ipf.ports import Claimed, Clock, Inbox, InstalledMap, Json
 from ipf.ports.messages.inbox import MessageFilter
 from ipf.ports.messages.mapping_admin import MapWorkbench
 
-CANDIDATE = "candidate.fml"
 MOST_COMPARED = 200
 _MAP = "StructureMap"
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9.-]+")
@@ -50,8 +48,13 @@ class Workbench:
         clock: Clock,
         folder: Path | None = None,
         checks: Checks | None = None,
+        trial: Trial | None = None,
     ) -> None:
-        """`folder`: the accepted map files, to show their text.  `checks`: validates the result of a trial."""
+        """`folder`: the accepted map files, to show their text.  `checks`: validates the result of a trial.
+
+        `trial`: what runs trials apart from the service; None: a thread.
+        """
+        self._trial = trial or self._in_thread
         self._clock = clock
         self._installation = installation
         self._inbox = inbox
@@ -114,18 +117,17 @@ class Workbench:
         `mistake` instead of a result, when there is one.  Problem NOT_FOUND, VALUE.
         """
         claimed = await self._message(raw, message_id)
-        made: Json | MappingResult = await self._run_in_thread(lambda: self._attempt(text, claimed))
-        if not isinstance(made, MappingResult):
+        made = await self._trial(request_of(text, [claimed]))
+        if made["mistake"] is not None or self._checks is None:
             return made
-        found = {"mistake": None, **result_json(made)}
-        return found if self._checks is None else {**found, "findings": await findings(self._checks, "", made)}
+        return {**made, "findings": await findings_of(self._checks, "", made["result"], steps_of(made))}
 
     async def compare(self, text: str, message_type: str, limit: int) -> Json:
         """How the results of a map for the newest messages of a type differ from those of the installed map."""
         wanted = MessageFilter(message_type=message_type)
         page = await self._inbox.page(wanted, min(limit, MOST_COMPARED), 0)
         rows = [row for one in page.rows if (row := await self._inbox.get(one.id)) is not None]
-        made: Json = await self._run_in_thread(lambda: self._compare(text, [as_claimed(row) for row in rows]))
+        made = await self._trial(request_of(text, map(as_claimed, rows), compares=True))
         return {"message_type": message_type, "messages": len(rows), **made}
 
     async def _message(self, raw: bytes | None, message_id: int | None) -> Claimed:
@@ -141,30 +143,9 @@ class Workbench:
         source = header.source_system, header.source_id, message.message_type
         return Claimed(0, 0, "", self._clock(), *source, raw, "", 0)
 
-    def _attempt(self, text: str | None, claimed: Claimed) -> Json | MappingResult:
-        try:
-            return self._library(text).explain(claimed, trace=True)
-        except Problem as problem:
-            return {"mistake": mistake_of(problem).as_json()}
-
-    def _library(self, text: str | None) -> Library:
-        """The installed maps with the candidate.  FmlError for a text that is no map."""
-        library = self._installation.library
-        return library if text is None else library.with_candidate(parse(text, CANDIDATE))
-
-    def _compare(self, text: str, messages: Sequence[Claimed]) -> Json:
-        try:
-            candidate = self._library(text)
-        except Problem as problem:
-            return {"mistake": mistake_of(problem).as_json(), "same": 0, "differing": []}
-        same, differing = 0, []
-        for claimed in messages:
-            before, after = _shown(self._installation.library, claimed), _shown(candidate, claimed)
-            if before == after:
-                same += 1
-            else:
-                differing.append({"id": claimed.id, "before": before, "after": after})
-        return {"mistake": None, "same": same, "differing": differing}
+    async def _in_thread(self, request: Json) -> Json:
+        made: Json = await self._run_in_thread(lambda: run_trial(self._installation.library, request))
+        return made
 
 
 def _unreadable(installed: InstalledMap) -> Json:
@@ -181,14 +162,6 @@ def _text_of_file(folder: Path | None, content: StructureMap) -> str | None:
         return None
     text = path.read_text(encoding="utf-8")
     return text if parse_header(text, content.file).url == content.url else None
-
-
-def _shown(library: Library, claimed: Claimed) -> Json:
-    """The Bundle of a message, or the mistake."""
-    try:
-        return library.explain(claimed).bundle
-    except Problem as problem:
-        return {"mistake": mistake_of(problem).as_json()}
 
 
 _: type[MapWorkbench] = Workbench

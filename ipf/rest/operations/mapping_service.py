@@ -30,6 +30,7 @@ from ipf.mapping.language.structuremap import from_json, to_json
 from ipf.mapping.library.installation import MAPPING_CHANNEL, Installation, RunInThread
 from ipf.mapping.library.installed_maps import SOURCE_TEXT
 from ipf.mapping.library.maps import Library
+from ipf.mapping.library.trials import Trial
 from ipf.ports import DEFAULT_TENANT, Answer, Handler, Identify, Json, Notifier, Request, Version
 from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import Observe, resource_body
@@ -56,13 +57,14 @@ def mapping_handler(
     run_in_thread: RunInThread,
     identify: Identify | None = None,
     observe: Observe | None = None,
+    apart: Trial | None = None,
 ) -> Handler:
     """The handler of requests below `/mapping`; a Problem becomes an OperationOutcome.
 
     `identify`: None = authentication is off.  `$transform` requires the scope to read StructureMap.  `observe`: the
-    audit trail; it gets paths below `/mapping/fhir`.
+    audit trail; it gets paths below `/mapping/fhir`.  `apart`: see `transform_operation`.
     """
-    service = MappingService(installation, notifier, run_in_thread)
+    service = MappingService(installation, notifier, run_in_thread, apart)
 
     async def handle(request: Request) -> Answer:
         began, answer = perf_counter(), Answer(500)
@@ -83,7 +85,10 @@ def mapping_handler(
 class MappingService:
     """The interactions of the mapping service."""
 
-    def __init__(self, installation: Installation, notifier: Notifier, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self, installation: Installation, notifier: Notifier, run_in_thread: RunInThread, apart: Trial | None = None
+    ) -> None:
+        self._apart = apart
         self._installation = installation
         self._notifier = notifier
         self._run_in_thread = run_in_thread
@@ -123,7 +128,7 @@ class MappingService:
         if method != "POST":
             raise Problem(Category.METHOD, "$transform requires POST")
         canonical = str(self._resource("StructureMap", rest[0])["url"]) if rest else ""
-        return await transform_operation(request, self._installation, self._run_in_thread, canonical)
+        return await transform_operation(request, self._installation, self._run_in_thread, canonical, self._apart)
 
     # -- reading
 

@@ -14,7 +14,8 @@ Source: https://hl7.org/fhir/R4/structuremap-operation-transform.html, interface
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ from ipf.mapping.library.installation import Installation, RunInThread
 from ipf.mapping.library.maps import Library, MappingResult, message_key
 from ipf.mapping.library.mapset import read_map, source_key, transform
 from ipf.mapping.library.service import result_json
+from ipf.mapping.library.trials import Trial
 from ipf.ports import DEFAULT_TENANT, Answer, Json, Request
 from ipf.ports.threads import run_by_size
 from ipf.rest.http.formats import Format, is_fhir, media_type, sent_format
@@ -58,9 +60,16 @@ class TransformRequest:
 
 
 async def transform_operation(
-    request: Request, installation: Installation, run_in_thread: RunInThread, canonical: str = ""
+    request: Request,
+    installation: Installation,
+    run_in_thread: RunInThread,
+    canonical: str = "",
+    apart: Trial | None = None,
 ) -> Answer:
-    """The response of the operation; `canonical`: of the map in the path."""
+    """The response of the operation; `canonical`: of the map in the path.
+
+    `apart`: runs a request that brings its own maps in a process of its own (`transform_apart`); None: in a thread.
+    """
     query = dict(reversed(request.query))
     unknown = sorted(set(query) - {"source", "trace", "_format", "_pretty"})
     if unknown:
@@ -70,8 +79,52 @@ async def transform_operation(
         raise Problem(Category.VALUE, "trace must be true or false", "trace")
     transform_request = await run_by_size(len(request.body), run_in_thread, lambda: _read_request(request))
     transform_request.canonical = canonical or query.get("source", "") or transform_request.canonical
+    if transform_request.maps and apart is not None:
+        return await _run_apart(request, transform_request, installation, apart, trace == "true")
     result = await _run(transform_request, installation, run_in_thread, trace == "true", len(request.body))
     return _response(result, installation.library, trace == "true")
+
+
+async def _run_apart(
+    request: Request, transform_request: TransformRequest, installation: Installation, apart: Trial, trace: bool
+) -> Answer:
+    source = transform_request.source
+    sender = source.header.source_system if isinstance(source, Message) else ""
+    overrides = installation.overrides_for(DEFAULT_TENANT, sender) if sender else None
+    given = {
+        "body": b64encode(request.body).decode(),
+        "content_type": request.headers.get("content-type"),
+        "canonical": transform_request.canonical,
+        "trace": trace,
+        "overrides": [] if overrides is None else overrides.rows(),
+    }
+    try:
+        made = await apart({"transform": given})
+    except Problem as problem:
+        raise _with_location_in_text(problem) from problem
+    return Answer(200, b64decode(made["body"]), [tuple(one) for one in made["headers"]], made["content_type"])
+
+
+def transform_apart(library: Library, given: Json) -> Json:
+    """The response to a request with its own maps, in the process that `apart` starts."""
+    headers = {} if given["content_type"] is None else {"content-type": given["content_type"]}
+    request = Request("POST", (), (), headers, b64decode(given["body"]), "", "")
+    transform_request = _read_request(request)
+    transform_request.canonical = given["canonical"]
+    if transform_request.source is None:
+        raise _no_source()
+    rows = [(url, code, coding) for url, code, coding in given["overrides"]]
+    overrides = Overrides(rows) if rows else None
+    result = _transformed(
+        transform_request, transform_request.source, library, lambda sender: overrides, given["trace"]
+    )
+    answer = _response(result, library, given["trace"])
+    body = b64encode(answer.body).decode()
+    return {"body": body, "headers": list(answer.headers), "content_type": answer.content_type}
+
+
+def _no_source() -> Problem:
+    return Problem(Category.REQUIRED, "the source is missing: send it as the body, or as parameter 'content'")
 
 
 async def _run(
@@ -80,10 +133,13 @@ async def _run(
     library = installation.library
     source = transform_request.source
     if source is None:
-        raise Problem(Category.REQUIRED, "the source is missing: send it as the body, or as parameter 'content'")
+        raise _no_source()
+
+    def overrides(sender: str) -> Overrides | None:
+        return installation.overrides_for(DEFAULT_TENANT, sender)
 
     def work() -> MappingResult:
-        return _transformed(transform_request, source, library, installation, trace)
+        return _transformed(transform_request, source, library, overrides, trace)
 
     ready = (
         not transform_request.maps and not trace and size < _LARGE and _is_compiled(transform_request, source, library)
@@ -104,7 +160,7 @@ def _transformed(
     transform_request: TransformRequest,
     source: Json | Message,
     library: Library,
-    installation: Installation,
+    overrides_for: Callable[[str], Overrides | None],
     trace: bool,
 ) -> MappingResult:
     if transform_request.maps:
@@ -121,7 +177,7 @@ def _transformed(
         check_message(source, library.environment.without_patient)
         header = source.header
         key = message_key(DEFAULT_TENANT, header.source_system, header.source_id)
-        overrides = installation.overrides_for(DEFAULT_TENANT, header.source_system)
+        overrides = overrides_for(header.source_system)
     if transform_request.overrides:
         overrides = Overrides(transform_request.overrides)
     environment = library.environment
