@@ -137,6 +137,8 @@ def _show_differences(output: Output, row: dict[str, Any]) -> None:
         output.table(("element", "stored", "replayed"), shown)
     if row.get("retained") and differences:
         output.say(f"kept, since the message leaves it out: {', '.join(row['retained'])}")
+    if row.get("left_out"):
+        output.say(f"ends, since {row['left_out']} of the message no longer has it")
     if len(differences) > _MOST_DIFFERENCES:
         output.say(f"and {len(differences) - _MOST_DIFFERENCES} more: --json shows all")
 

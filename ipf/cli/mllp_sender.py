@@ -1,10 +1,10 @@
-"""One MLLP connection that sends messages and reads their acknowledgements, for the command `send`.
+"""The client of python-hl7 with the modes of acknowledgement, for the command `send`.
 
 What arrives: messages of files.  What leaves: an `Outcome` for each that was sent.  A message is sent when the one
 before it has the acknowledgement that its sender asks for: always one in original mode; in enhanced mode (MSH-15,
 MSH-16) also none, or one on error only.  A later application acknowledgement is assigned by MSA-2.
 
-Source: HL7 v2.9 section 2.9, table 0155; ipf/hl7/ack.py.
+Source: HL7 v2.9 section 2.9, table 0155; https://python-hl7.readthedocs.io/en/latest/mllp_send.html
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import hl7
 from hl7.client import MLLPClient
 
 from ipf.hl7.ack import acknowledgement_code
@@ -69,7 +70,7 @@ class MllpSender(MLLPClient):  # type: ignore[misc]  # python-hl7 has no types
         """Send a message, and tell its outcome.  OSError: it has none, and the connection cannot be used any more."""
         began = time.perf_counter()
         self.socket.settimeout(self._seconds)
-        self.socket.sendall(b"\x0b" + item.message + _END)
+        self.send_message(item.message)
         self._sent[item.field(10)] = item
         good, bad = (acknowledgement_code(item.field(15), item.field(16), code) for code in ("AA", "AE"))
         if good is None and bad is None:
@@ -86,6 +87,11 @@ class MllpSender(MLLPClient):  # type: ignore[misc]  # python-hl7 has no types
             raise TimeoutError(f"no acknowledgement within {self._seconds:g} s")
         else:  # silence is the other case
             self._tell(Outcome(item, "", "no acknowledgement", good is None, took))
+
+    def send(self, data: bytes) -> bytes:
+        """Send frames.  python-hl7 sends what fits into the socket, and takes what is read first for the answer."""
+        self.socket.sendall(data)
+        return b""
 
     def finish(self) -> None:
         """Send no more, and read further acknowledgements until the receiver closes, or is quiet.
@@ -133,17 +139,15 @@ class MllpSender(MLLPClient):  # type: ignore[misc]  # python-hl7 has no types
 
 
 def read_answer(answer: bytes) -> tuple[str, str, str]:
-    """Code, text and control id of an acknowledgement."""
-    code, text, control_id = "none", "", ""
-    body = answer.strip(b"\x0b\x1c\r")
-    separator = body[3:4].decode(errors="replace") or "|"
-    for segment in body.split(b"\r"):
-        fields = [*segment.decode(errors="replace").split(separator), *[""] * 9]
-        if fields[0] == "MSA":
-            code, control_id, text = fields[1], fields[2], text or fields[3]
-        elif fields[0] == "ERR":
-            text = fields[8] or text
-    return code, text, control_id
+    """Code, text and control id of an acknowledgement; `none` and what arrived when it is no HL7 v2."""
+    text = answer.strip(b"\x0b\x1c\r").decode(errors="replace")
+    try:
+        message = hl7.parse(text)
+    except Exception:  # of many kinds, and none is python-hl7's own
+        return "none", text[:100], ""
+    found = {str(segment[0]): [*map(str, segment), *[""] * 9] for segment in message}
+    acknowledged = found.get("MSA", ["", "none", "", ""])
+    return acknowledged[1], found.get("ERR", [""] * 9)[8] or acknowledged[3], acknowledged[2]
 
 
 def _is_good(code: str) -> bool:

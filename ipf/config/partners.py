@@ -100,7 +100,7 @@ def _named_tenants(settings: Settings) -> Iterator[str]:
 
 
 def ineffective(settings: Settings) -> Iterator[str]:
-    """A warning for each switch that the master switch of the audit trail switches off."""
+    """A warning for each setting that another one makes ineffective, without leaving anything open."""
     switches = {
         "READS": settings.audit_reads,
         "SEARCH": settings.audit_searches,
@@ -110,3 +110,8 @@ def ineffective(settings: Settings) -> Iterator[str]:
         if is_on and not settings.audit_enabled:
             variable = f"SUBSCRIPTION_SERVICE_AUDIT_CAPTURE_{name}"
             yield f"{variable} has no effect: SUBSCRIPTION_SERVICE_AUDIT_ENABLED is false"
+    if settings.endpoint_allow and not settings.endpoint_deny and not settings.has_tenants:
+        yield (
+            "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW has no effect: it adds to what tenants or "
+            "SUBSCRIPTION_SERVICE_ENDPOINT_DENY refuse; DENY=* leaves only what it names"
+        )

@@ -7,8 +7,10 @@ not told apart and never listed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import compress
+from types import MappingProxyType
 from typing import Final
 
 from ipf.hl7.escape import NULL, Separators
@@ -68,8 +70,18 @@ EVERY_COMPONENT: Final = -1
 """In place of the numbers of components: all of them."""
 
 
-def unread_parts(segment: Segment, number: int, read: frozenset[int], *, every: bool) -> list[int]:
+def unread_parts(
+    segment: Segment,
+    number: int,
+    read: frozenset[int],
+    compared: Mapping[int, frozenset[str]] = MappingProxyType({}),
+    coded: frozenset[int] = frozenset(),
+    *,
+    every: bool,
+) -> list[int]:
     """The components with a value that are not among `read`, then REPETITIONS when only one of several is read.
+
+    `compared`: values that count as read; with one of the first component those of `coded` do too.
 
     Fields of free text (ST and the like in OBX-5, NTE-3) have no components.
     """
@@ -83,16 +95,19 @@ def unread_parts(segment: Segment, number: int, read: frozenset[int], *, every: 
     found: set[int] = set()
     if EVERY_COMPONENT not in read:
         for one in repetitions if every else repetitions[:1]:
-            if marks.component not in one:
-                if 1 not in read and _is_value(one, marks):
-                    found.add(1)
-                continue
-            for place, part in enumerate(one.split(marks.component), 1):
-                if part and place not in read and _is_value(part, marks):
+            parts = one.split(marks.component)
+            known = read | coded if compared and _is_among(parts[0], compared.get(1), marks) else read
+            for place, part in enumerate(parts, 1):
+                is_known = place in known or (compared and _is_among(part, compared.get(place), marks))
+                if part and not is_known and _is_value(part, marks):
                     found.add(place)
     if not every and sum(_is_value(one, marks) for one in repetitions) > 1:
         return [*sorted(found), REPETITIONS]
     return sorted(found)
+
+
+def _is_among(part: str, texts: frozenset[str] | None, marks: Separators) -> bool:
+    return texts is not None and not texts.isdisjoint(part.split(marks.subcomponent) if marks.subcomponent else (part,))
 
 
 def _is_value(raw: str, marks: Separators) -> bool:

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
+from ipf.pipeline.equal_failures import EqualFailures
 from ipf.ports import Notifier
 
 log = Logger()
@@ -47,10 +48,11 @@ class Worker:
         name: str = "",
         concurrency: int = 1,
     ) -> None:
+        self.name = name or channel or "worker"
         self._step = step
         self._poll_seconds = poll_seconds
         self._clock = clock
-        self._failures = FailureLog(name or channel or "worker", clock)
+        self._failures = FailureLog(self.name, clock)
         self._sleeping: list[Sleep] = []
         self._backing_off: list[Sleep] = []
         self._notified = False
@@ -59,6 +61,11 @@ class Worker:
         self._runners: list[Deferred[None]] = []
         if channel is not None:
             notifier.subscribe(channel, self.wake)
+
+    @property
+    def problem(self) -> str | None:
+        """Why its steps fail again and again; None while they do not."""
+        return self._failures.problem
 
     def start(self) -> None:
         """Start; the first step of each runner runs at once."""
@@ -146,9 +153,15 @@ class FailureLog:
         self._name = name
         self._clock = clock
         self._last_text = ""
+        self._equal = EqualFailures()
         self._consecutive = 0
         self._suppressed = 0
         self._logged_at = 0.0
+
+    @property
+    def problem(self) -> str | None:
+        """Why the work is DOWN: equal failures in succession; None while it is not."""
+        return self._equal.problem
 
     def failed(self, error: Exception) -> float:
         """Seconds to wait: one while the store is unreachable, else doubling up to `LONGEST_WAIT_SECONDS`."""
@@ -156,6 +169,8 @@ class FailureLog:
         text = type(error).__name__  # the exception text may quote a message; tracebacks are redacted
         if isinstance(error, Problem):
             text = f"{text}: {error}"
+        if not isinstance(error, StoreUnreachable):  # the database has a health component of its own
+            self._equal.failed(text)
         now = self._clock.seconds()
         if text != self._last_text or now - self._logged_at >= REPEATED_EVERY_SECONDS:
             self._log(error, text, now)
@@ -167,6 +182,7 @@ class FailureLog:
 
     def worked(self) -> None:
         """A step succeeded: the next failure is a new one."""
+        self._equal.worked()
         if self._consecutive:
             log.info("{worker} works again after {times} failures", worker=self._name, times=self._consecutive)
             self._consecutive = self._suppressed = 0

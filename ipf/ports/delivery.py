@@ -320,6 +320,9 @@ class Delivered:
         return self.is_done or (self.http_status is not None and 200 <= self.http_status < 300)
 
 
+NO_MAIL = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
+
+
 class Channel(Protocol):
     """Sends notifications to subscribers.  Never raises for an error of the subscriber."""
 

@@ -15,13 +15,15 @@ from ipf.ports.caller import OPEN, Caller
 class Session:
     """The identity of a websocket client.  `may_read`: whether it may read this Subscription, checked at each event.
 
-    `until`: expiry of its token; None = never.  `caller`: its grants limit the notifications.
+    `until`: expiry of its token; None = never.  `caller`: its grants limit the notifications.  `refusal`: why it
+    can bind no Subscription by id.
     """
 
     tenant: str = DEFAULT_TENANT
     may_read: Callable[[Json], bool] = lambda subscription: True
     until: datetime | None = None
     caller: Caller = OPEN
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

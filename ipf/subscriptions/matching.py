@@ -189,7 +189,7 @@ class MatchingIndex:
             self._failing.pop(rid, None)
         if criteria is not None:
             self._criteria[rid] = criteria
-            if is_missing_scopes(criteria.error):
+            if self._checks_reading and is_missing_scopes(criteria.error):
                 self._without_content.add(rid)
             if criteria.topic_url:
                 self._of_topic.setdefault((criteria.tenant, criteria.topic_url), set()).add(rid)

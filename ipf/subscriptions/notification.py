@@ -10,7 +10,7 @@ Source: interface specification "Notification shapes"; http://hl7.org/fhir/uv/su
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -108,7 +108,7 @@ def notification(
         template.terms.timeout_seconds,
     )
     if template.terms.channel_type in LIBRARIES:
-        made.key = key_of(made.subscription_id, template.terms, events)
+        made.key = key_of(made.subscription_id, replace(template.terms, content=context.content), events)
         made.message_id = message_id(made.subscription_id, url, events, resent)
         made.topic_url = topic_url(subscription) or ""
     return made

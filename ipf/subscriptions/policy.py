@@ -15,10 +15,15 @@ from urllib.parse import unquote
 from ipf.config.brokers import Broker, MissingLibrary, kind_of, missing_library
 from ipf.errors import Category, Issue
 from ipf.ports import Json
+from ipf.ports.delivery import NO_MAIL
 from ipf.subscriptions.broker_rules import broker_violations, reserved_header
 from ipf.subscriptions.endpoints import EndpointRules, port_of, split_endpoint
 
 STRICT, RELAXED, PERMISSIVE = "strict", "relaxed", "permissive"
+NO_SESSION = (
+    "no websocket session can be authenticated: SUBSCRIPTION_SERVICE_CHANNEL_SECURITY is strict, and authentication is "
+    "off (SUBSCRIPTION_SERVICE_AUTH_ISSUER); a token of $get-ws-binding-token binds"
+)
 
 _ENDPOINT = "Subscription.channel.endpoint"
 _HEADER = "Subscription.channel.header"
@@ -42,12 +47,15 @@ class ChannelPolicy:
 
     `mode`: strict, relaxed or permissive; any other value means strict.  `endpoints`: the rules on hosts and addresses,
     the same in every mode.  `brokers`: the only message brokers that are allowed; `endpoints` does not apply to them.
+    `sends_mail`: whether there is a mail server.  `authenticates`: whether clients have bearer tokens.
     """
 
     mode: str = STRICT
     endpoints: EndpointRules = field(default_factory=EndpointRules)
     brokers: tuple[Broker, ...] = ()
     missing_library: MissingLibrary = missing_library
+    sends_mail: bool = True
+    authenticates: bool = True
 
     def violations(self, subscription: Json) -> list[Issue]:
         """One issue for each rule that the channel violates."""
@@ -64,6 +72,14 @@ class ChannelPolicy:
             found += self._email(endpoint)
         found += self._headers(headers, kind in _HTTP_CHANNELS)
         return found
+
+    def warnings(self, subscription: Json) -> list[str]:
+        """Why an accepted Subscription is not notified, or cannot be bound."""
+        channel = subscription.get("channel")
+        kind = channel.get("type") if isinstance(channel, dict) else None
+        if kind == "email" and not self.sends_mail:
+            return [NO_MAIL]
+        return [NO_SESSION] if kind == "websocket" and not (self._is_lenient or self.authenticates) else []
 
     @property
     def _is_lenient(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from twisted.internet import reactor as _reactor
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import TestCase
 
 from ipf.cli import sending
@@ -23,6 +26,7 @@ from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
 from ipf.wire.mllp.protocol import MllpFactory
 from tests.fakes.inbox import MemoryInbox
+from tests.reference import ROOT
 from tests.waiting import PATIENCE
 
 reactor: Any = _reactor
@@ -190,4 +194,31 @@ class SendingTests(TestCase):
 
     def test_answers_with_other_separators(self) -> None:
         self.assertEqual(read_answer(b"MSH#^~\\&#A\rMSA#AE#M1#old text\r"), ("AE", "old text", "M1"))
-        self.assertEqual(read_answer(b"nothing"), ("none", "", ""))
+
+    def test_answers_that_are_no_hl7(self) -> None:
+        """What arrived is shown; an acknowledgement without MSA acknowledges nothing."""
+        for answer in (b"nothing", b"", b"MSH", b"MSA|AA|M1", b"HTTP/1.1 400 Bad Request"):
+            self.assertEqual(read_answer(answer), ("none", answer.decode(), ""))
+        self.assertEqual(read_answer(b"MSH|^~\\&|A\rERR||||E||||no"), ("none", "no", ""))
+
+    async def test_the_examples_of_the_documentation(self) -> None:
+        """Each program of docs/ipfctl.md, and the command, against the real receiver."""
+        port = (await self.real()).partition(":")[2]
+        page = (ROOT / "docs/ipfctl.md").read_text()
+        programs = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+        outputs = [await self._program([sys.executable, "-c", one.replace("2575", port)]) for one in programs]
+        self.assertEqual(outputs, ["AA\n", "AA\nAA\n"])
+        stored = [row.message for row in self.inbox.rows.values()]
+        self.assertEqual([one.source_id for one in stored], ["MSG00001", "MSG00002", "MSG00003"])
+        self.assertTrue(all("Sample^Zoë".encode() in one.raw for one in stored))
+        (command,) = re.findall(r"`(mllp_send .+?)`", page)
+        sent = self.file("message.hl7", message("M4").replace(b"\r", b"\n"))
+        words = command.replace("2575", port).replace("message.hl7", sent).split()
+        self.assertIn("MSA|AA|M4", await self._program([str(Path(sys.executable).with_name(words[0])), *words[1:]]))
+
+    async def _program(self, words: list[str]) -> str:
+        """What a program prints; it must succeed."""
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"}
+        output, errors, status = await getProcessOutputAndValue(words[0], words[1:], environment)
+        self.assertEqual((status, errors), (0, b""))
+        return output.decode()

@@ -119,6 +119,14 @@ class PartnerTests(TestCase):
             (warning,) = read(on | off)[1]
             self.assertIn("SUBSCRIPTION_SERVICE_AUDIT_ENABLED is false", warning)
 
+    def test_a_list_of_endpoints_that_limits_nothing(self) -> None:
+        """It was the list of all that is allowed, before it became additive."""
+        allow, deny = {"SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW": "sink"}, {"SUBSCRIPTION_SERVICE_ENDPOINT_DENY": "*"}
+        for environ in (deny, allow | deny, allow | TENANTS):
+            self.assertEqual(read(environ)[1], [])
+        (warning,) = read(allow)[1]
+        self.assertIn("SUBSCRIPTION_SERVICE_ENDPOINT_DENY", warning)
+
 
 class IssuerTests(TestCase):
     def test_an_issuer_switches_authentication_on(self) -> None:

@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import ConsoleSettings
-from ipf.console.people.sessions import MOST, Role, Sessions, cookie, cookies_of, is_genuine, role_of
+from ipf.console.people.sessions import MOST, MOST_OF_PERSON, Role, Sessions, cookie, cookies_of, is_genuine, role_of
 
 SETTINGS = ConsoleSettings(idle_minutes=30, session_hours=12)
 
@@ -50,6 +50,16 @@ class SessionTests(TestCase):
             self.clock.advance(0.001)
             self.sessions.begin(f"u{number}", "x", Role.VIEWER)
         self.assertIsNone(self.sessions.find(first.id))
+
+    def test_one_person_takes_no_room_of_others(self) -> None:
+        other = self.sessions.begin("u1", "Ada", Role.ADMIN)
+        mine = []
+        for _ in range(MOST + 10):
+            self.clock.advance(0.001)
+            mine.append(self.sessions.begin("u2", "Bob", Role.VIEWER))
+        self.assertIsNotNone(self.sessions.find(other.id))
+        self.assertEqual(sum(self.sessions.find(one.id) is not None for one in mine), MOST_OF_PERSON)
+        self.assertIsNotNone(self.sessions.find(mine[-1].id))
 
     def test_the_token_against_forged_requests(self) -> None:
         session = self.sessions.begin("u1", "Ada", Role.ADMIN)

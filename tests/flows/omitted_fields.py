@@ -67,6 +67,14 @@ class Feed:
 
     async def tell(self, message: Lines) -> UnitResult:
         """Convert and store one message; raises its Problem."""
+        (found,) = await self.world.commit(self.unit(message))
+        self.world.pass_time()
+        if not isinstance(found, UnitResult):
+            raise found
+        return found
+
+    def unit(self, message: Lines) -> Unit:
+        """Convert one message."""
         count = next(_COUNT)
         raw = "\r".join("|".join(one) for one in message).encode() + b"\r"
         kind = "_".join(message[0][8].split("^")[:2])
@@ -74,12 +82,7 @@ class Feed:
         claimed = Claimed(count, 1, CORRELATION_ID, now, message[0][2], f"M{count}", kind, raw, "utf-8", 0)
         mapped = self.library.transform(claimed)
         assert mapped.entries is not None
-        unit = Unit(DEFAULT_TENANT, mapped.entries, CORRELATION_ID, f"m/{count}", references=mapped.references)
-        (found,) = await self.world.commit(unit)
-        self.world.pass_time()
-        if not isinstance(found, UnitResult):
-            raise found
-        return found
+        return Unit(DEFAULT_TENANT, mapped.entries, CORRELATION_ID, f"m/{count}", references=mapped.references)
 
     def stored(self) -> dict[str, Json]:
         """The current resources that messages update, without meta, by type and id."""

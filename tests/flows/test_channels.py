@@ -105,12 +105,17 @@ class ChannelFlowTests(EngineTestCase):
         hooked = self.subscribe({"type": "rest-hook", "endpoint": f"{endpoint}/topic", **guide, **more}, TOPIC)
         self.assertEqual(hooked["status"], "active")
         self.assertIn("handshake", self.kinds("/topic"))
-        self.engine.hook.refusals["/never"] = 500
-        refused = self.subscribe({"type": "rest-hook", "endpoint": f"{endpoint}/never", **guide}, TOPIC)
-        self.assertEqual(refused["status"], "error")
-        self.assertEqual(
-            [(one["kind"], one["http_status"]) for one in self.history(refused["id"])], [("handshake", 500)]
-        )
+        made = {"type": "rest-hook", "endpoint": f"{endpoint}/refused", **guide}
+        self.engine.hook.refusals["/refused"] = 500
+        refused = self.ask("POST", "/fhir/Subscription", {
+            "resourceType": "Subscription", "status": "requested", "reason": "flow", "criteria": TOPIC, "channel": made,
+        })  # fmt: skip
+        self.wait(lambda: len(self.history(refused["id"])) >= 2, "a handshake that fails is repeated")
+        self.assertEqual(self.ask("GET", f"/fhir/Subscription/{refused['id']}")["status"], "requested")
+        del self.engine.hook.refusals["/refused"]
+        self.wait(lambda: self.ask("GET", f"/fhir/Subscription/{refused['id']}")["status"] == "active", "it is active")
+        tried = [(one["kind"], one["http_status"]) for one in self.history(refused["id"])]
+        self.assertEqual((tried[0], set(tried[1:])), (("handshake", 200), {("handshake", 500)}))
         socket = self.subscribe({"type": "websocket", **guide}, TOPIC)
         bound = self.ask("GET", f"/fhir/Subscription/{socket['id']}/$get-ws-binding-token")
         values = {one["name"]: one for one in bound["parameter"]}

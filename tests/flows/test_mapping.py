@@ -342,7 +342,7 @@ class ValidationTests(TestCase):
             await running.until("/fhir/Patient?identifier=P2", lambda page: page["total"] == 1)
             rows = await running.until("/admin/messages?status=DEAD_LETTER", lambda page: page["total"] == 1)
             row = rows["items"][0]
-            self.assertIn("permanent: Bundle.entry[0].resource: not valid: Patient.gender: ", row["last_error"])
+            self.assertIn("Bundle.entry[0].resource: not valid: Patient.gender: ", row["last_error"])
             self.assertIn("made by messages/ADT_A01.fml:8 (ADT_A01 'PID_8') from PID-8[1]", row["last_error"])
             self.assertNotIn("QQ", row["last_error"])
             _, found = await running.http("GET", "/fhir/Patient?identifier=P1")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import rmtree
+from threading import Thread
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -17,6 +20,115 @@ from tests.service_process import ServiceProcess
 from tests.waiting import block_until
 
 GROUP = "flows"
+
+
+OUTCOME = {
+    "resourceType": "OperationOutcome",
+    "issue": [{"severity": "error", "code": "exception", "diagnostics": "HAPI-0389: Failed to call access method"}],
+}
+
+
+class OtherServer:
+    """A FHIR server of another make: it refuses transactions, and keeps one Subscription with its versions."""
+
+    def __init__(self) -> None:
+        channel = {"type": "rest-hook", "endpoint": "https://sub.example.org/hook", "header": ["Authorization: x"]}
+        self.versions: list[dict[str, Any]] = [
+            {"resourceType": "Subscription", "id": "7", "status": "error", "error": "Connect to sub.example.org failed",
+             "reason": "r", "criteria": "Patient?", "channel": channel},
+        ]  # fmt: skip
+        self.is_busy = False
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: Any) -> None:
+                """Quiet."""
+
+            def do_POST(self) -> None:
+                self._read()
+                self._answer(500, OUTCOME)
+
+            def do_GET(self) -> None:
+                if self.path.endswith("/Subscription/7"):
+                    self._answer(200, server.versions[-1])
+                else:
+                    self._answer(404, {"resourceType": "OperationOutcome", "issue": []})
+
+            def do_PUT(self) -> None:
+                sent = json.loads(self._read())
+                if server.is_busy:
+                    self._answer(422, OUTCOME)
+                    return
+                assert self.headers["If-Match"] == f'W/"{len(server.versions)}"', self.headers["If-Match"]
+                server.versions.append(sent)
+                self._answer(200, sent)
+
+            def _read(self) -> bytes:
+                return self.rfile.read(int(self.headers["Content-Length"]))
+
+            def _answer(self, status: int, body: Any) -> None:
+                raw = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/fhir+json")
+                self.send_header("Content-Length", str(len(raw)))
+                self.send_header("ETag", f'W/"{len(server.versions)}"')
+                self.end_headers()
+                self.wfile.write(raw)
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/fhir"
+        Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop to listen."""
+        self._http.shutdown()
+        self._http.server_close()
+
+
+class OtherServerTests(TestCase):
+    """A FHIR server of another make (HAPI FHIR and its like)."""
+
+    def test_its_words_reach_the_operator(self) -> None:
+        """The diagnostics in `last_error`, and the Subscription's history, resource and status through to it."""
+        folder = Path(tempfile.mkdtemp(prefix="ipf-other-fhir-"))
+        folder.chmod(0o755)
+        self.addCleanup(rmtree, folder, ignore_errors=True)
+        other = OtherServer()
+        self.addCleanup(other.close)
+        near = ServiceProcess(folder / "near", IPF_FHIR_URL=other.url, IPF_WORKER_PROCESSES="0", IPF_MAX_ATTEMPTS="1")
+        near.start()
+        self.addCleanup(near.stop)
+        near.wait_ready()
+        self.assertEqual(run(answer_to(near.mllp_port, admission("M1", "P1", "+471")))[1], b"MSA|AA|M1")
+        list_path = "/admin/messages?source_id=M1"
+        row = block_until(lambda: (one := near.get(list_path)[1]["items"][0])["status"] == "DEAD_LETTER" and one)
+        expected = "the FHIR server responded with 500: exception: HAPI-0389: Failed to call access method"
+        self.assertIn(expected, row["last_error"])
+        self.assertIn(expected, near.log_path.read_text())
+        self._subscription(near, other)
+
+    def _subscription(self, near: ServiceProcess, other: OtherServer) -> None:
+        path = "/admin/subscriptions/7"
+        _, item = near.get(f"{path}/health")
+        self.assertEqual((item["last_error"], item["last_attempt_outcome"]),
+                         ("Connect to sub.example.org failed", "failure"))  # fmt: skip
+        self.assertEqual(near.get(f"{path}/history")[1]["items"], [])
+        self.assertEqual(near.get(f"{path}/resource")[1]["criteria"], "Patient?")
+        for wanted in ("requested", "active", "off", "error"):
+            status, item = near.request("PATCH", f"{path}/status", {"status": wanted})
+            self.assertEqual(status, 200, item)
+            self.assertEqual((status, item["status"], item["active"]), (200, wanted, wanted == "active"), item)
+        statuses = [(one["status"], "error" in one) for one in other.versions]
+        self.assertEqual(statuses, [("error", True), ("requested", False), ("active", False), ("off", False),
+                                    ("error", True)])  # fmt: skip
+        self.assertEqual({json.dumps(one["channel"]) for one in other.versions},
+                         {json.dumps(other.versions[0]["channel"])})  # fmt: skip
+        other.is_busy = True
+        status, refused = near.request("PATCH", f"{path}/status", {"status": "off"})
+        self.assertEqual((status, refused["error"]), (502, "upstream_failed"))
+        self.assertIn("responded with 422: exception: HAPI-0389: Failed to call access method", refused["message"])
 
 
 class RemoteFhirTests(TestCase):
@@ -59,7 +171,8 @@ class RemoteFhirTests(TestCase):
         self.assertEqual((status, refused["error"]), (502, "upstream_failed"))
 
     def _subscriptions(self) -> None:
-        channel = {"type": "rest-hook", "endpoint": "http://127.0.0.1:9/hook", "payload": "application/fhir+json"}
+        channel = {"type": "rest-hook", "endpoint": "http://127.0.0.1:9/hook", "payload": "application/fhir+json",
+                   "header": ["Authorization: Bearer s3cret"]}  # fmt: skip
         resource = {"resourceType": "Subscription", "status": "requested", "reason": "flow",
                     "criteria": "Patient?active=false", "channel": channel}  # fmt: skip
         made = [self.far.request("POST", "/fhir/Subscription", resource)[1]["id"] for _ in range(3)]
@@ -77,6 +190,13 @@ class RemoteFhirTests(TestCase):
             status, item = self.near.request("PATCH", f"{path}/status", {"status": wanted})
             self.assertEqual(status, 200, item)
             self.assertIn(item["status"], (wanted, "active") if wanted == "requested" else (wanted,))
+        _, history = self.far.get(f"/fhir/Subscription/{made[0]}/_history")
+        statuses = [one["resource"]["status"] for one in history["entry"]]
+        self.assertEqual(statuses[-4:], ["requested", "off", "active", "requested"], "every change is a version there")
+        self.assertEqual(self.far.get(f"/fhir/Subscription/{made[0]}")[1]["channel"]["header"], ["Authorization: ***"])
+        status, refused = self.near.request("PATCH", f"{path}/status", {"status": "error"})
+        self.assertEqual(status, 502)
+        self.assertIn("submit a subscription with status requested or off", refused["message"])
         self.assertEqual(self.far.get(f"/fhir/Subscription/{made[1]}")[1]["id"], made[1])
         for method, where, body, expected in (
             ("PATCH", f"{path}/status", {"status": "on"}, (400, "invalid_status")),

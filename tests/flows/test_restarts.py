@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from twisted.trial.unittest import TestCase
 
@@ -49,16 +50,31 @@ class RestartTests(TestCase):
         self.assertIn(data, second.log_tail())
 
     async def mail_without_a_server(self, service: ServiceProcess) -> None:
-        """A subscription to mail is accepted; then its error says what is not set."""
+        """A subscription to mail is accepted and active; the response and its health say why nothing is sent."""
         made = {
             "resourceType": "Subscription", "status": "requested", "reason": "flow", "criteria": "Device?",
             "channel": {"type": "email", "endpoint": "mailto:ward@example.org"},
         }  # fmt: skip
-        status, created = await asyncio.to_thread(service.request, "POST", "/fhir/Subscription", made)
-        self.assertEqual(status, 201)
+        prefer = {"Prefer": "return=OperationOutcome"}
+        status, outcome = await asyncio.to_thread(service.request, "POST", "/fhir/Subscription", made, prefer)
+        self.assertEqual((status, outcome["issue"][1]["severity"]), (201, "warning"))
+        self.assertIn("IPF_SMTP_URL", outcome["issue"][1]["diagnostics"])
+        for name in ("first", "second"):
+            device = {"resourceType": "Device", "deviceName": [{"name": name, "type": "other"}]}
+            self.assertEqual((await asyncio.to_thread(service.request, "POST", "/fhir/Device", device))[0], 201)
 
-        async def error() -> str:
-            _, found = await asyncio.to_thread(service.get, f"/fhir/Subscription/{created['id']}")
-            return str(found.get("error", ""))
+        async def skipped() -> Any:
+            _, found = await asyncio.to_thread(service.get, "/admin/subscriptions/health")
+            (one,) = [one for one in found["items"] if one["channel_type"] == "email"]
+            return one if one["active"] and one["last_event_number"] and not one["pending_count"] else None
 
-        self.assertIn("IPF_SMTP_URL", await until(error, "the subscription is in error"))
+        item = await until(skipped, "the events are skipped")
+        counts = (item["delivery_success_count"], item["delivery_failure_count"], item["last_error"])
+        self.assertEqual(counts, (0, 0, None))
+        self.assertIn("IPF_SMTP_URL", item["warnings"][0])
+        _, history = await asyncio.to_thread(
+            service.get, f"/admin/subscriptions/{item['id'].partition('/')[2]}/history"
+        )
+        self.assertEqual(history["items"], [])
+        _, stored = await asyncio.to_thread(service.get, f"/fhir/{item['id']}")
+        self.assertEqual((stored["status"], "error" in stored), ("active", False))

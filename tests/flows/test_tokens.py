@@ -49,6 +49,7 @@ class TokenFlowTests(TestCase):
             self.service.start()
             await until(lambda: asyncio.to_thread(self.service.ready))
             await self._entry_points(provider)
+            await self._strangers()
             await self._subscribers(provider, *sinks)
             await self._remote_store(provider, folder)
             await self._outage(provider)
@@ -102,6 +103,24 @@ class TokenFlowTests(TestCase):
         self.assertEqual((smart["issuer"], smart["token_endpoint"]), (provider.issuer, f"{provider.issuer}/token"))
         _, health = await self.ask("GET", "/actuator/health")
         self.assertEqual(health["components"]["identity_provider"]["status"], "UP")
+
+    async def _strangers(self) -> None:
+        """A search for 9,000 patients without a token is one bounded record; it made 9,000, before the next message."""
+        asked = "/fhir/Patient?_id=" + ",".join(map(str, range(9000)))
+        self.assertEqual(await self.status("GET", asked), 401)
+        acknowledged = await answer_to(self.service.mllp_port, admission("S1", "STRANGER", "+4710"))
+        self.assertTrue(any(line.startswith(b"MSA|AA|S1") for line in acknowledged), acknowledged)
+        query = "/admin/audit?agent=anonymous&interaction=search&limit=100"
+        rows: list[Any] = []
+
+        async def written() -> bool:
+            rows[:] = (await self.ask("GET", query, ADMIN))[1]["items"]
+            return any("_id=0%2C1%2C" in one["target"] for one in rows)
+
+        await until(written)
+        found = [one for one in rows if "_id=" in one["target"]]
+        self.assertEqual([(len(one["target"]), one["patients"]) for one in found], [(2000, [])])
+        self.assertEqual(found[0]["source"]["details"]["patients without a record"], "8900")
 
     async def _is_active(self, id: str, bearer: str) -> bool:
         return bool((await self.ask("GET", f"/fhir/Subscription/{id}", bearer))[1]["status"] == "active")

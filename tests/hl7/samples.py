@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.reference import REFERENCE
-
 MSH = r"MSH|^~\&|REG|HOSP|IPF|HUB|20240115093000||"
 
 SAMPLES = {
@@ -41,8 +37,3 @@ SAMPLES = {
     + "ORM^O01|M2|P|2.3.1\rPID|||1\rPV1||I\rORC|NW|1\rOBR|1|1\rNTE|1||n\rDG1|1\rOBX|1|ST|q||a\rORC|NW|2\rRXO|1\r",
     "characters": MSH + "ADT^A01|X1|P|2.5\rPID|||1||Müller^Zoë^Łukasz^^李\r",
 }
-
-
-def reference_messages() -> list[Path]:
-    """Messages of others; empty where the reference material is not there."""
-    return sorted((REFERENCE / "v2-pairs/messages").glob("*.hl7"))

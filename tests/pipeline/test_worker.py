@@ -10,6 +10,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
+from ipf.pipeline.equal_failures import MOST
 from ipf.pipeline.worker import FailureLog, ReactorYield, Sleep, Worker
 from ipf.ports import Notifier
 
@@ -202,3 +203,19 @@ class FailureLogTests(TestCase):
         self.assertEqual(lines[-1]["times"], 121)
         failures.worked()
         self.assertEqual(len(lines), 4)
+
+    def test_equal_failures_are_a_problem_until_a_step_works(self) -> None:
+        """Not those of the database, which has a health component of its own."""
+        failures = FailureLog("stage", Clock())
+        for _ in range(2 * MOST):
+            failures.failed(StoreUnreachable())
+        self.assertIsNone(failures.problem)
+        for _ in range(MOST):
+            try:
+                raise ZeroDivisionError("Hansen")
+            except ZeroDivisionError as error:
+                failures.failed(error)
+        self.assertEqual(failures.problem, f"{MOST} items in succession failed: ZeroDivisionError")
+        failures.worked()
+        self.assertIsNone(failures.problem)
+        self.flushLoggedErrors(ZeroDivisionError)

@@ -76,7 +76,17 @@ class Server:
         self.spans: list[tuple[str, dict[str, object]]] = []
         spans: Any = self
         handle = traced_handler(handler(world.repository, self._identify, observe, drafts), spans)
-        self.factory = site({"fhir": resource(handle, refuse)})
+        self.factory: Any = site({"fhir": resource(handle, refuse)})
+        measured = self.factory.log
+
+        def measure(request: Any) -> None:
+            """The metrics of an answered request."""
+            if self.is_counting:
+                self.steps += steps_of(lambda: measured(request))
+            else:
+                measured(request)
+
+        self.factory.log = measure
 
     def now(self) -> int:
         """Milliseconds since 1970."""

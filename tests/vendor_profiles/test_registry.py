@@ -39,7 +39,8 @@ class RemoteStore:
     async def transform(self, message: Claimed) -> Mapped:
         """A Bundle of its own."""
         self.seen.append(message)
-        return Mapped({"resourceType": "Bundle"}, "elsewhere")
+        entry = {"resource": {"resourceType": "Patient"}, "request": {"method": "POST", "url": "Patient"}}
+        return Mapped({"resourceType": "Bundle", "entry": [entry]}, "elsewhere")
 
 
 async def no_answers(message: Claimed) -> Any:

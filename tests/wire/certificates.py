@@ -48,6 +48,8 @@ class Authority:
         ).add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         if san is not None:
             names: list[x509.GeneralName] = [x509.DNSName(san), x509.IPAddress(ip_address("127.0.0.1"))]
+            if san.replace(".", "").isdigit():
+                names.append(x509.IPAddress(ip_address(san)))
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 

@@ -13,7 +13,7 @@ from ipf.ports import ANONYMOUS, Authenticate, Session
 from ipf.rest.write.permission import OPEN_PATHS
 from ipf.security.tenancy import Identify, Tenancy, placing
 from ipf.security.tokens import Rules
-from ipf.subscriptions.policy import STRICT
+from ipf.subscriptions.policy import NO_SESSION, STRICT
 from ipf.wire.channels.websocket_resource import allow_anonymous
 from ipf.wire.client.remote_service import RemoteService, Response
 from ipf.wire.http.bearer import Bearer
@@ -79,4 +79,4 @@ def session_without_tokens(settings: Settings) -> Authenticate:
 
 
 async def _no_permission(bearer: str | None) -> Session:
-    return Session(may_read=lambda _: False, caller=ANONYMOUS)
+    return Session(may_read=lambda _: False, caller=ANONYMOUS, refusal=NO_SESSION)

@@ -20,7 +20,13 @@ _UI_DEFAULT = "tcp:3000"
 
 def channel_policy(settings: Settings, listeners: Listeners) -> ChannelPolicy:
     """The rules for submitted Subscriptions."""
-    return ChannelPolicy(settings.channel_security, endpoint_rules(settings, listeners), settings.brokers)
+    return ChannelPolicy(
+        settings.channel_security,
+        endpoint_rules(settings, listeners),
+        settings.brokers,
+        sends_mail=settings.smtp_url is not None,
+        authenticates=settings.auth_enabled,
+    )
 
 
 def endpoint_rules(settings: Settings, listeners: Listeners) -> EndpointRules:

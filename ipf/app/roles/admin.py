@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from ipf.mapping.library.workbench import Workbench
 from ipf.pipeline.deliver.handshake import TestNotification
 from ipf.pipeline.maintenance.retention import would_remove
 from ipf.pipeline.receive.receive import MllpListener, Receiver
-from ipf.ports import SYSTEM, EffectsStore
+from ipf.ports import SYSTEM, EffectsStore, Json
 from ipf.ports.messages.sources import OTHER
 from ipf.rest.operations.replay_preview import ReplayPreviewer
 from ipf.rest.operations.subscription_status import set_status
@@ -63,6 +64,9 @@ from ipf.wire.observe import app as observe_http
 from ipf.wire.observe.observe import Facts, Observe
 from ipf.wire.observe.openapi import document as observe_document
 from ipf.wire.reference import page as reference
+
+Warnings = Callable[[Json], Sequence[str]]
+"""Why a Subscription that is active is not notified."""
 
 
 def admin_mount(
@@ -101,7 +105,9 @@ def admin_mount(
         access,
         stores.codes,
         pair.mapping,
-        _subscription_admin(settings, stores, endpoint_test(stores, pair.notifications), process.reactor),
+        _subscription_admin(
+            settings, stores, endpoint_test(stores, pair.notifications), repository.policy.warnings, process.reactor
+        ),
         more=routes,
         audit=audit.admin,
     )
@@ -156,7 +162,7 @@ def _operations(pair: Pair, reactor: Any) -> Operations:
 
 
 def _subscription_admin(
-    settings: Settings, stores: OpenedStores, test: TestNotification, reactor: Any
+    settings: Settings, stores: OpenedStores, test: TestNotification, warnings: Warnings, reactor: Any
 ) -> SubscriptionAdmin:
     """Subscriptions in the admin API: those of the FHIR server elsewhere, where there is one."""
     if settings.fhir_url is not None:
@@ -173,7 +179,7 @@ def _subscription_admin(
             caller=replace(SYSTEM, subject=who),
         )  # fmt: skip
 
-    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, test, _actor(settings))
+    return SubscriptionAdmin(stores.deliveries, change, stores.notifier, test, _actor(settings), warnings)
 
 
 def _actor(settings: Settings) -> str:

@@ -24,7 +24,7 @@ from ipf.config.settings import Settings
 from ipf.mapping.language.identity_table import IdentityTable, read_table
 from ipf.pipeline.tracing import traced_handler
 from ipf.pipeline.worker import Worker
-from ipf.ports import Answer, AuditBinding, Handler, Request, WebsocketHub
+from ipf.ports import Answer, AuditBinding, Handler, Json, Request, WebsocketHub
 from ipf.rest.audit.audit_store import AuditedStore
 from ipf.rest.background import job_runner
 from ipf.rest.http.exchange import Observe as Observer
@@ -50,6 +50,7 @@ from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.terminology.closures import PostgresClosureTables
 from ipf.store.terminology.systems import PostgresCodeSystems
 from ipf.telemetry import access_metrics, limit_metrics
+from ipf.wire.admin.actuator import Component
 from ipf.wire.channels import websocket_resource
 from ipf.wire.client.import_client import ImportClient
 from ipf.wire.http.app import resource as klein_resource
@@ -129,6 +130,14 @@ def start_jobs(process: Process, pair: Pair, repository: Repository, audit: Audi
     worker = Worker(runner.step, notifier, None, seconds, process.reactor, name="fhir jobs", concurrency=_RUNNERS)
     worker.start()
     process.stack.push_async_callback(worker.stop, pair.settings.stop_seconds)
+
+    async def health() -> Json:
+        """RuntimeError: every step fails."""
+        if worker.problem is not None:
+            raise RuntimeError(worker.problem)
+        return {}
+
+    process.health.add("fhir_jobs", Component(health, required=False))
 
 
 def open_repository(process: Process, settings: Settings, stores: OpenedStores, access: Access) -> Repository:

@@ -38,7 +38,8 @@ async def start_upkeep(process: Process, pair: Pair) -> None:
 async def _start_maintenance(process: Process, pair: Pair) -> None:
     settings, stores, reactor, stack = pair.settings, pair.stores, process.reactor, process.stack
     chain = await start_audit_chain(settings, stores, reactor, stack)
-    start_maintenance(settings, stores, chain, reactor, stack)
+    maintenance = start_maintenance(settings, stores, chain, reactor, stack)
+    process.health.add("maintenance", Component(maintenance, required=False))
     feed = start_audit_feed(settings, stores, reactor, stack)
     if feed is not None:
         process.health.add("audit_feed", Component(feed.health, required=False))

@@ -5,6 +5,7 @@ Nobody waits for their first second, so their queues are polled.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from ipf.pipeline.maintenance.jobs import Jobs
 from ipf.pipeline.maintenance.reindex import Reindex
 from ipf.pipeline.maintenance.retention import Retention
 from ipf.pipeline.worker import Step, Worker
+from ipf.ports import Json
 from ipf.ports.messages.statistics import RetentionPolicy
 from ipf.rest.write.commit import refresh
 from ipf.security.deident.profile import built_in, read_profile
@@ -41,13 +43,15 @@ RETENTION_POLL_SECONDS = 60.0
 
 def start_maintenance(
     settings: Settings, stores: OpenedStores, chain: AuditChain | None, reactor: Any, stack: AsyncExitStack
-) -> None:
-    """Start one worker for each kind of maintenance.  `chain`: of the audit trail."""
+) -> Callable[[], Awaitable[Json]]:
+    """Start one worker for each kind of maintenance; its health check.  `chain`: of the audit trail."""
+    workers: list[Worker] = []
     pause, poll_seconds = partial(deferLater, reactor), settings.worker_poll_ms / 1000
 
     def start(name: str, step: Step, seconds: float) -> None:
         worker = Worker(step, stores.notifier, None, seconds, reactor, name=name)
         worker.start()
+        workers.append(worker)
         stack.push_async_callback(worker.stop, settings.stop_seconds)
 
     async def refresh_matcher() -> None:
@@ -73,6 +77,16 @@ def start_maintenance(
     audit_days = settings.audit_days if settings.audit_enabled and settings.audit_purge else None
     audit = AuditMaintenance(PostgresAuditStore(stores.fhir_database), audit_days, now, pause, chain)
     run_periodically(EVERY_SECONDS, audit.run, "audit maintenance", reactor, stack)
+
+    async def health() -> Json:
+        """RuntimeError names the work that fails again and again."""
+        found = [(one.name, one.problem) for one in workers] + [("retention", retention.problem)]
+        failing = [f"{name}: {problem}" for name, problem in found if problem is not None]
+        if failing:
+            raise RuntimeError("; ".join(failing))
+        return {"workers": [one.name for one in workers]}
+
+    return health
 
 
 def deidentification(settings: Settings) -> Deidentification | None:

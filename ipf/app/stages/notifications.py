@@ -139,6 +139,7 @@ def _start_activation(
         now,
         _status_setter(settings, stores, FIRING),
         unserved,
+        _never_sent(settings),
         reactor,
     )
     poll_seconds = settings.worker_poll_ms / 1000
@@ -166,9 +167,15 @@ def _start_delivery(
         in_flight=settings.delivery_in_flight,
         authorization_filter=parts.authorization_filter,
         audit=delivery_audit(id_suffixes()) if settings.audits_deliveries else None,
+        never_sent=_never_sent(settings),
     )
     deliver.start()
     stack.push_async_callback(deliver.stop, settings.stop_seconds)
+
+
+def _never_sent(settings: Settings) -> frozenset[str]:
+    """Channel types that are accepted and never sent.  Source: interface specification "Subscription notifications"."""
+    return frozenset() if settings.smtp_url is not None else frozenset({"email"})
 
 
 async def _check_secrets(settings: Settings, stores: OpenedStores) -> None:

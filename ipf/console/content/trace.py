@@ -21,14 +21,25 @@ from ipf.errors import Problem
 from ipf.fhir.model.json import loads
 
 _PLACE = re.compile(r"([A-Z][A-Z0-9]{2}(?:\[\d+\])?-\d+)")
+_NUMBER = re.compile(r"\d+")
 _DELIMITERS = ("MSH", "FHS", "BHS")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A component or the repetitions of a field; `kind`, `reason`: why no rule reads it."""
+
+    path: str
+    kind: str
+    reason: str
 
 
 @dataclass(slots=True)
 class Field:
     """One field of a segment.  `place`: `OBX[2]-5`; `path`: `OBX-5`; `text`: as it was sent.
 
-    `elements`: how many elements come from it.  `kind`, `reason`: why no rule reads it; "": a rule does.
+    `elements`: how many elements come from it.  `kind`, `reason`: why no rule reads it; "": a rule does.  `parts`:
+    components of a field that a rule reads, which no rule reads (`OBX-3.1`), and its further repetitions (`PID-5[2]`).
     """
 
     place: str
@@ -37,6 +48,7 @@ class Field:
     elements: int = 0
     kind: str = ""
     reason: str = ""
+    parts: list[Part] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +129,28 @@ def trace_view(raw: str, trace: Mapping[str, Any]) -> TraceView:
             if place in fields:
                 fields[place].elements += 1
     for unread in trace["unread"]:
-        for place in (f"{unread['segment']}-{unread['path'].partition('-')[2]}", unread["path"]):
-            if place in fields:
-                fields[place].kind, fields[place].reason = unread["kind"], unread.get("reason") or ""
-                break
+        _mark(fields, unread)
     return TraceView(segments, entries)
+
+
+def _mark(fields: Mapping[str, Field], unread: Mapping[str, Any]) -> None:
+    """Mark what no rule reads: a field, a part of one, or all fields of a segment."""
+    path, kind, reason = unread["path"], unread["kind"], unread.get("reason") or ""
+    segment, number, part = unread["segment"], path.partition("-")[2], ""
+    found = _NUMBER.match(number)
+    if found:
+        number, part = found[0], number[found.end() :]
+    for place in (f"{segment}-{number}", path):
+        if place in fields and part and place != path:
+            fields[place].parts.append(Part(path, kind, reason))
+            return
+        if place in fields:
+            fields[place].kind, fields[place].reason = kind, reason
+            return
+    if path and segment and segment.partition("[")[0] == path:
+        of_segment = [one for one in fields.values() if one.place.rpartition("-")[0] == segment]
+        for one in of_segment:
+            one.kind, one.reason = kind, reason
 
 
 _Rule = tuple[tuple[str, ...], str]

@@ -49,11 +49,12 @@ async def workbench(view: View) -> Answer:
     if message is not None and "map" not in dict(view.request.query):  # blank: a new map for this message
         url = types.get(message["message_type"], "")
     of_map = [name for name, one in types.items() if one == url]
+    mistake = next((one["mistake"] for one in maps["maps"] if one["url"] == url), None)
     source, newest = await all_of(_source(view, url), _newest(view, of_map))
     return view.page(
         "workbench.html", maps=maps["maps"], url=url, source=source, message=message, types=list(types), newest=newest,
         chosen_type=message["message_type"] if message else of_map[0] if of_map else "",
-        tables=coverage_of(source["file"] or ""), most_compared=MOST_COMPARED,
+        tables=coverage_of(source["file"] or ""), most_compared=MOST_COMPARED, mistake=mistake,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlencode
 
+from twisted.logger import Logger
+
 from ipf.console.html.texts import LANGUAGES
 from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
 from ipf.console.people.sign_in import PENDING_SECONDS, REFUSALS_SECONDS, TooManyRefusals
@@ -26,6 +28,8 @@ from ipf.console.serving.web import (
 )
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
+
+log = Logger()
 
 CALLBACK, BEGUN = "/sign-in/callback", "/sign-in/begun"
 _YEAR = 365 * 86_400
@@ -53,6 +57,7 @@ async def finish(console: Console, request: Request) -> Answer:
     try:
         person, target = await console.sign_in.finish(begun, dict(request.query), request.address)
     except TooManyRefusals as problem:
+        log.warn("event=sign_in_limited address={address}", event="sign_in_limited", address=request.address)
         answer = _problem(console, request, "sign_in.refused", problem.text, 429)
         return replace(answer, headers=[*answer.headers, ("Retry-After", str(int(REFUSALS_SECONDS)))])
     except Problem as problem:

@@ -10,7 +10,7 @@ from operator import ge, gt, le, lt
 
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, Value, tested
-from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.evaluation.context import Context, pairs
 from ipf.fhir.fhirpath.items import operators as op
 from ipf.fhir.fhirpath.items.equivalence import equivalent
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items
@@ -19,8 +19,7 @@ from ipf.fhir.fhirpath.items.nodes import FhirNode, Items
 def binary(operator: str, left: Code, right: Code) -> Code:
     """`left operator right`."""
     if operator in _LOGIC:
-        pure = left.pure and right.pure and left.test is not None and right.test is not None
-        return tested(_LOGIC[operator](left.truth(), right.truth()), pure)
+        return tested(_LOGIC[operator](left.truth(), right.truth()))  # not pure: a long chain counts its steps
     if operator == "&":
         return Code(_concatenation(left.single("&"), right.single("&")))
     if operator in _ARITHMETIC:
@@ -39,7 +38,7 @@ _ORDERED: dict[str, Callable[[int, int], bool]] = {"<": lt, "<=": le, ">": gt, "
 
 def _compared(operator: str, left: Run, right: Run) -> Test:
     if operator in ("~", "!~"):
-        return _by_content(left, right, lambda a, b: equivalent(a, b) is (operator == "~"))
+        return _by_content(left, right, lambda a, b: equivalent(a, b) is (operator == "~"), in_any_order=True)
     if operator == "=":
         return _by_content(left, right, op.equal)
     if operator == "!=":
@@ -53,10 +52,16 @@ def _compared(operator: str, left: Run, right: Run) -> Test:
     return ordered
 
 
-def _by_content(left: Run, right: Run, holds: Callable[[Items, Items], bool | None]) -> Test:
+def _by_content(
+    left: Run, right: Run, holds: Callable[[Items, Items], bool | None], in_any_order: bool = False
+) -> Test:
+    """`in_any_order`: the items may be compared each with each."""
+
     def test(context: Context, this: Items) -> bool | None:
         a, b = left(context, this), right(context, this)
         context.spend_on(a, b)
+        if in_any_order and len(a) == len(b):
+            context.spend(pairs(len(a)))
         return holds(a, b)
 
     return test

@@ -21,7 +21,7 @@ import ipf.fhir.fhirpath.functions.type  # noqa: F401  (these fill the table of 
 from ipf.fhir.fhirpath.binary import binary
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, Run, Test, itself, joined, nothing
-from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.evaluation.context import FEW, Context
 from ipf.fhir.fhirpath.evaluation.reading import path
 from ipf.fhir.fhirpath.evaluation.registry import FUNCTIONS, Plain
 from ipf.fhir.fhirpath.functions.type import type_filter, type_test
@@ -156,7 +156,7 @@ def _unknown_type(name: str, model: Model) -> Code:
             for one in this
             if type(one) is FhirNode and type(one.value) is dict and one.value.get("resourceType") == name
         ]
-        return named or member(this, name, model)
+        return context.spend_on_items(named or member(this, name, model))
 
     return Code(run)
 
@@ -174,12 +174,35 @@ def _call(function: Plain, source: Code, args: list[Code]) -> Code:
     focus = source.run if function.reads == "items" else _READ[function.reads](source)
     keeps = source.kind if function.keeps else None
     if not args:
-        return Code(lambda context, this: call(context, focus(context, this)), keeps)
+        return Code(_of_focus(call, focus), keeps)
     read = [_READ[function.reads](arg) for arg in args]
     if len(read) == 1:
-        only = read[0]
-        return Code(lambda context, this: call(context, focus(context, this), only(context, this)), keeps)
+        return Code(_of_argument(call, focus, read[0]), keeps)
     return Code(lambda context, this: call(context, focus(context, this), *[arg(context, this) for arg in read]), keeps)
+
+
+def _of_focus(call: Callable[..., Items], focus: Run) -> Run:
+    """A call without arguments.  Many items count as steps, whatever the function does with them."""
+
+    def run(context: Context, this: Items) -> Items:
+        items = focus(context, this)
+        if len(items) > FEW:
+            context.spend(len(items))
+        return call(context, items)
+
+    return run
+
+
+def _of_argument(call: Callable[..., Items], focus: Run, argument: Run) -> Run:
+    """A call with one argument."""
+
+    def run(context: Context, this: Items) -> Items:
+        items, given = focus(context, this), argument(context, this)
+        if len(items) + len(given) > FEW:
+            context.spend(len(items) + len(given))
+        return call(context, items, given)
+
+    return run
 
 
 def _literal(value: object) -> Code:
@@ -192,7 +215,7 @@ def _this(name: str, kind: str | None) -> Code:
     if name == "this":
         return Code(itself, kind, pure=True)
     if name == "total":
-        return Code(lambda context, this: context.total)
+        return Code(lambda context, this: context.spend_on_items(context.total))
     return Code(lambda context, this: [] if context.index is None else [context.index])
 
 
@@ -241,8 +264,11 @@ def _union(parts: list[Code]) -> Code:
         runs, kind = [part.nodes() for part in parts], None
 
     def run(context: Context, this: Items) -> Items:
-        items = [item for part in runs for item in part(context, this)]
-        context.spend(len(items))
+        items: Items = []
+        for part in runs:
+            found = part(context, this)
+            context.spend(len(found))
+            items += found
         context.spend_on(items)
         return op.distinct(items)
 

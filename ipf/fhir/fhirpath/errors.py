@@ -16,3 +16,7 @@ class FhirPathError(Exception):
         self.kind = kind
         self.line = line
         self.column = column
+
+
+class BudgetError(FhirPathError):
+    """An evaluation that takes more steps than it may, or makes a collection or a text beyond the limit."""

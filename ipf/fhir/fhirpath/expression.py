@@ -7,6 +7,7 @@ never changes its input, and is bounded in steps and depth.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from ipf.fhir.fhirpath.check import check
 from ipf.fhir.fhirpath.compiler import Compiler
 from ipf.fhir.fhirpath.errors import FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code
-from ipf.fhir.fhirpath.evaluation.context import Context, Host
+from ipf.fhir.fhirpath.evaluation.context import Budget, Context, Host
 from ipf.fhir.fhirpath.items import operators
 from ipf.fhir.fhirpath.items.model import Model, model
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, resource_type, unwrap, wrap, wrap_all, wrapped
@@ -26,6 +27,7 @@ from ipf.fhir.fhirpath.language.parser import parse
 _NO_VARIABLES: Mapping[str, Any] = {}
 _NO_HOST = Host()
 _NO_CONTEXT = Context()
+_NO_CONTEXT.limit = _NO_CONTEXT.steps = sys.maxsize  # pure code is linear in its data
 
 
 class Expression:
@@ -55,12 +57,14 @@ class Expression:
         resolve: Callable[[str], Any] | None = None,
         host: Host = _NO_HOST,
         typed: bool = False,
+        budget: Budget | None = None,
     ) -> list[Any]:
         """The result on `focus`: JSON values of the focus, unchanged, and computed values.
 
         focus: a resource, an element (its type is `base_type`), a list of items, or an HL7 v2 node.  variables: `%name`
         -> value or list.  `resolve` is short for a Host with only that.  `typed`: elements of the data are each a
-        FhirNode, with its type.  FhirPathError when it cannot be evaluated.
+        FhirNode, with its type.  `budget`: steps that several evaluations share.  FhirPathError when it
+        cannot be evaluated; BudgetError beyond the steps.
         """
         kind = focus.get("resourceType", self.base_type) if type(focus) is dict else None
         code = self._code.get(kind) if type(kind) is str else None
@@ -73,15 +77,15 @@ class Expression:
         if resolve is not None:
             host = replace(host, resolve=resolve)
         context = _NO_CONTEXT
-        if not code.pure:
+        if budget is not None or not code.pure:
             context = Context()
             context.items = items
             context.kind = kind
             context.model = self._model
             context.variables = variables
             context.host = host
-            context.steps = host.steps
-            context.index = context.moment = None
+            context.steps = context.limit = host.steps if budget is None else min(host.steps, budget.steps_left)
+            context.index = context.moment = context.entries = None
             context.total = items
         try:
             if code.test is not None:
@@ -90,6 +94,9 @@ class Expression:
             found = code.run(context, items)
         except RecursionError:
             raise FhirPathError("the data or the expression is nested too deeply") from None
+        finally:
+            if budget is not None:
+                budget.steps_left -= 1 + context.limit - context.steps
         if typed:
             return wrapped(found, code.kind)
         for item in found:

@@ -38,8 +38,8 @@ class Pattern:
             raise PatternError(_reason(error)) from None
         except UnicodeEncodeError:
             raise PatternError("the regular expression is not Unicode text") from None
-        self._size = self._compiled.programsize
-        if self._size > _LARGEST_PROGRAM:
+        self.size: int = self._compiled.programsize
+        if self.size > _LARGEST_PROGRAM:
             raise PatternError("the regular expression is too large")
         self.groups: frozenset[int | str] = frozenset([*range(self._compiled.groups + 1), *self._compiled.groupindex])
 
@@ -73,7 +73,7 @@ class Pattern:
 
     def check_length(self, characters: int) -> None:
         """Raise PatternError when the text is too long for the size of the pattern."""
-        if characters * self._size > _MOST_STEPS:
+        if characters * self.size > _MOST_STEPS:
             raise PatternError("the text is too long for this regular expression")
 
 

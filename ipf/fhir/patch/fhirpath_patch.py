@@ -21,6 +21,8 @@ from ipf.fhir.patch.locate import Location, child_element, locate
 from ipf.ports import Json
 
 _MOST_OPERATIONS = 2000
+MOST_STEPS = 10_000_000
+"""Of the paths of all operations, in equal shares: elements that they pass, and steps of their criteria."""
 _NEED = {
     "add": ("path", "name", "value"),
     "insert": ("path", "index", "value"),
@@ -37,6 +39,11 @@ class _Operation:
     type: str
     parts: dict[str, Json]
     place: str
+    steps: int
+
+    def find(self, resource: Json) -> list[Location]:
+        """The elements that its path finds."""
+        return locate(resource, self.text("path"), self.place, self.steps)
 
     def text(self, name: str) -> str:
         """The value of a string part.  Problem MALFORMED when it is not a string."""
@@ -62,7 +69,8 @@ def fhirpath_patch(parameters: Json) -> Patch:
     items = parameters.get("parameter", [])
     if len(items) > _MOST_OPERATIONS:
         raise Problem(Category.TOO_LARGE, f"a patch has at most {_MOST_OPERATIONS} operations")
-    read = [_operation(item, f"Parameters.parameter[{number}]") for number, item in enumerate(items)]
+    steps = MOST_STEPS // max(len(items), 1)
+    read = [_operation(item, f"Parameters.parameter[{number}]", steps) for number, item in enumerate(items)]
 
     def apply(resource: Json) -> Json:
         patched: Json = loads(dumps(resource))
@@ -73,7 +81,7 @@ def fhirpath_patch(parameters: Json) -> Patch:
     return apply
 
 
-def _operation(item: Json, place: str) -> _Operation:
+def _operation(item: Json, place: str, steps: int) -> _Operation:
     if item.get("name") != "operation":
         raise Problem(Category.MALFORMED, "a patch consists of parameters named operation", place)
     parts: dict[str, Json] = {}
@@ -88,7 +96,7 @@ def _operation(item: Json, place: str) -> _Operation:
     missing = [name for name in needed if name not in parts]
     if missing:
         raise Problem(Category.MALFORMED, f"{kind} needs {', '.join(missing)}", place)
-    return _Operation(kind, parts, place)
+    return _Operation(kind, parts, place, steps)
 
 
 def _said(part: Json) -> Any:
@@ -167,7 +175,7 @@ def _length(container: Json, name: str) -> int:
 
 
 def _one(resource: Json, operation: _Operation) -> Location:
-    found = locate(resource, operation.text("path"), operation.place)
+    found = operation.find(resource)
     if len(found) != 1:
         said = "the path finds no element" if not found else "the path finds several elements"
         raise operation.refuse(said)
@@ -210,7 +218,7 @@ def _insert(resource: Json, operation: _Operation) -> None:
 
 def _list_at(resource: Json, operation: _Operation) -> Location:
     """The first element of the list that the path finds."""
-    found = locate(resource, operation.text("path"), operation.place)
+    found = operation.find(resource)
     if not found:
         raise operation.refuse("the path finds no element")
     first = found[0]
@@ -220,7 +228,7 @@ def _list_at(resource: Json, operation: _Operation) -> Location:
 
 
 def _delete(resource: Json, operation: _Operation) -> None:
-    found = locate(resource, operation.text("path"), operation.place)
+    found = operation.find(resource)
     if len(found) > 1:
         raise operation.refuse("the path finds several elements")
     if found:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.budget import Budget
 from ipf.fhir.fhirpath import Expression, FhirNode, FhirPathError, parse
+from ipf.fhir.fhirpath.evaluation.context import MAX_STEPS, Host
 from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.ports import Json
@@ -58,10 +60,13 @@ def _item(found: Any, number: int) -> Any:
     return found[number] if isinstance(found, list) and number < len(found) else None
 
 
-def locate(resource: Json, path: str, place: str) -> list[Location]:
-    """All elements that a path finds.  Problem MALFORMED or NOT_SUPPORTED for a path that is not supported."""
+def locate(resource: Json, path: str, place: str, steps: int = MAX_STEPS) -> list[Location]:
+    """All elements that a path finds, in so many steps.
+
+    Problem MALFORMED or NOT_SUPPORTED for a path that is not supported, COSTLY for one that takes more steps.
+    """
     try:
-        return list(_walk(parse(path), _root(resource), place))
+        return list(_walk(parse(path), _root(resource), _Run(place, Budget(steps, "the path of the patch", place))))
     except FhirPathError as refused:
         raise Problem(Category.MALFORMED, f"the path is not valid FHIRPath: {refused}", place) from None
 
@@ -70,33 +75,50 @@ def _root(resource: Json) -> Location:
     return Location(resource, "", None, str(resource["resourceType"]), None)
 
 
-def _walk(node: ast.Node, root: Location, place: str) -> Iterator[Location]:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The resolution of one path.  `place` names it in messages."""
+
+    place: str
+    left: Budget
+
+    def share(self, count: int) -> int:
+        """The steps of each of so many criteria: together they may take half of what is left."""
+        each = self.left.steps_left // (2 * max(count, 1))
+        self.left.spend(max(each * count, count))
+        return each
+
+
+def _walk(node: ast.Node, root: Location, run: _Run) -> Iterator[Location]:
     if isinstance(node, ast.Member):
         if node.focus is None and definitions().is_a(root.type, node.name):
             yield root
             return
-        for one in [root] if node.focus is None else _walk(node.focus, root, place):
-            yield from children(one, node.name)
+        for one in [root] if node.focus is None else _walk(node.focus, root, run):
+            run.left.spend()
+            for child in children(one, node.name):
+                run.left.spend()
+                yield child
     elif isinstance(node, ast.Index) and isinstance(node.index, ast.Literal) and type(node.index.value) is int:
-        found = list(_walk(node.focus, root, place))
+        found = list(_walk(node.focus, root, run))
         yield from found[node.index.value : node.index.value + 1] if node.index.value >= 0 else ()
     elif isinstance(node, ast.This) and node.name == "this":
         yield root
     elif isinstance(node, ast.Function) and node.focus is not None:
-        yield from _function(node, list(_walk(node.focus, root, place)), place)
+        yield from _function(node, list(_walk(node.focus, root, run)), run)
     elif isinstance(node, ast.TypeTest) and node.operator == "as":
-        yield from _of_type(list(_walk(node.operand, root, place)), node.type_name)
+        yield from _of_type(list(_walk(node.operand, root, run)), node.type_name)
     else:
         raise Problem(
-            Category.NOT_SUPPORTED, "a patch path may use members, indexes, where, first, last, ofType", place
+            Category.NOT_SUPPORTED, "a patch path may use members, indexes, where, first, last, ofType", run.place
         )
 
 
-def _function(node: ast.Function, found: list[Location], place: str) -> Iterator[Location]:
+def _function(node: ast.Function, found: list[Location], run: _Run) -> Iterator[Location]:
     (argument,) = node.args if len(node.args) == 1 else (None,)
     if node.name == "where" and argument is not None:
-        criterion = Expression("", argument)
-        yield from (one for one in found if criterion.test([FhirNode(one.value, one.type, one.sibling)]))
+        criterion, host = Expression("", argument), Host(steps=run.share(len(found)))
+        yield from (one for one in found if criterion.test([FhirNode(one.value, one.type, one.sibling)], host=host))
     elif node.name in ("first", "single") and not node.args:
         yield from found[:1] if node.name == "first" or len(found) < 2 else found
     elif node.name == "last" and not node.args:
@@ -108,7 +130,7 @@ def _function(node: ast.Function, found: list[Location], place: str) -> Iterator
         yield from _of_type(found, argument.name)
     else:
         text = f"a patch path may not use {node.name}()"
-        raise Problem(Category.NOT_SUPPORTED, text, place)
+        raise Problem(Category.NOT_SUPPORTED, text, run.place)
 
 
 def _of_type(found: list[Location], name: str) -> Iterator[Location]:

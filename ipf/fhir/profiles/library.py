@@ -27,6 +27,7 @@ class Structures:
         self._find = find
         self._known: dict[str, Json | None] = {}
         self._snapshots: dict[str, list[Json]] = {}
+        self._failed: dict[str, str] = {}
         self._shipped: set[str] = set()
         self._begun = threading.local()
 
@@ -41,6 +42,8 @@ class Structures:
         found = self._snapshots.get(url)
         if found is not None:
             return found
+        if url in self._failed:
+            raise SnapshotError(self._failed[url])
         definition = self.get(url)
         if definition is None:
             return []
@@ -52,18 +55,30 @@ class Structures:
             provided = definition.get("snapshot", {}).get("element")
             made = provided or make_snapshot(definition, self.snapshot, self.rules, url in self._shipped)
             elements: list[Json] = with_ids(made)
+        except SnapshotError as error:
+            if len(making) == 1:  # else the reason may be the one that is made around it
+                self._failed[url] = str(error)
+            raise
         finally:
             making.discard(url)
         self._snapshots[url] = elements
         return elements
 
+    def failure(self, url: str) -> str:
+        """Why the snapshot of a definition could not be generated; "" when it could, or was not needed yet."""
+        return self._failed.get(url, "")
+
     def rules(self, url: str) -> list[Json]:
         """The constraints on the root element of a type and of its base types."""
-        definition = self.get(url) or {}
-        base = definition.get("baseDefinition")
-        elements = definition.get("differential", {}).get("element", ())
-        own = elements[0].get("constraint", ()) if elements and "." not in elements[0]["path"] else ()
-        return [*(self.rules(base) if base else ()), *own]
+        found: list[Json] = []
+        seen: set[str] = set()
+        while url and url not in seen:
+            seen.add(url)
+            definition = self.get(url) or {}
+            elements = definition.get("differential", {}).get("element", ())
+            own = elements[0].get("constraint", ()) if elements and "." not in elements[0]["path"] else ()
+            found, url = [*own, *found], definition.get("baseDefinition", "")
+        return found
 
     def complete(self, url: str) -> Json | None:
         """The definition with its snapshot, as clients receive it."""

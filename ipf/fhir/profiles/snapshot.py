@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipf.errors import Problem
+from ipf.fhir.budget import Budget
 from ipf.fhir.profiles.element_ids import with_ids
 from ipf.fhir.profiles.narrowing import narrowing
 from ipf.fhir.profiles.rows import canonical, path_of
@@ -27,12 +29,17 @@ Lookup = Callable[[str], list[Json]]
 _MERGED_LISTS = ("constraint", "condition", "mapping")
 _NOT_INHERITED = ("slicing", "sliceName", "sliceIsConstraining", "mustSupport")
 _REPLACING = ("fixed", "pattern")
+MOST_ELEMENTS = 20_000
+"""Of a snapshot.  A slice copies what is below the sliced element: slices within one another double it each time."""
+MOST_STEPS = 40_000_000
+"""Elements that are looked at for one snapshot: two to three seconds."""
+DEEPEST = 50  # parts of an id
 _BY_URL: Json = {"discriminator": [{"type": "value", "path": "url"}], "ordered": False, "rules": "open"}
 _BY_TYPE: Json = {"discriminator": [{"type": "type", "path": "$this"}], "ordered": False, "rules": "open"}
 
 
 class SnapshotError(Exception):
-    """A differential that does not fit its base."""
+    """A differential that does not fit its base, or whose snapshot is beyond the budget."""
 
 
 def make_snapshot(structure: Json, snapshot: Lookup, rules: Lookup, as_published: bool = False) -> list[Json]:
@@ -72,9 +79,19 @@ class _Builder:
         self.elements = [_renamed(one, old, self.type, is_base=True) for one in base]
         self.ids = {one["id"] for one in self.elements}
         self.widened: list[tuple[int, str]] = []
+        self.left = Budget(MOST_STEPS, "its snapshot")
+
+    def spend(self) -> None:
+        """Count one search among all elements.  SnapshotError beyond the budget."""
+        try:
+            self.left.spend(len(self.elements))
+        except Problem as problem:
+            raise SnapshotError(f"{self.url}: {problem.text}") from None
 
     def place(self, declared: Json, number: int) -> None:
         """Merge one element of the differential; `number`: its index."""
+        if declared["id"].count(".") > DEEPEST:
+            raise SnapshotError(f"{self.url}: an element is more than {DEEPEST} deep")
         id = self.full_id(declared["id"])
         if id not in self.ids:
             self.create(id, declared)
@@ -99,6 +116,7 @@ class _Builder:
         if parent not in self.ids:
             return None
         self.unfold(parent)
+        self.spend()
         for one in self.elements:
             if one["id"].startswith(parent + ".") and one["id"].endswith("[x]"):
                 last = one["id"][len(parent) + 1 :]
@@ -201,6 +219,7 @@ class _Builder:
 
     def below(self, id: str) -> list[Json]:
         """All elements below an id, without its slices."""
+        self.spend()
         return [one for one in self.elements if one["id"].startswith(id + ".")]
 
     def merge(self, element: Json, declared: Json) -> None:
@@ -221,6 +240,7 @@ class _Builder:
 
     def index(self, id: str) -> int:
         """The index of the element with this id."""
+        self.spend()
         return next(number for number, one in enumerate(self.elements) if one["id"] == id)
 
     def end(self, id: str, slices: bool = False) -> int:
@@ -233,6 +253,8 @@ class _Builder:
 
     def insert(self, index: int, element: Json) -> None:
         """Insert an element."""
+        if len(self.elements) >= MOST_ELEMENTS:
+            raise SnapshotError(f"{self.url}: its snapshot has more than {MOST_ELEMENTS} elements")
         self.elements.insert(index, element)
         self.ids.add(element["id"])
 

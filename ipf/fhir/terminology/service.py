@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipf.errors import Problem
 from ipf.fhir.profiles.tables import CODE_SYSTEMS, VALUE_SETS, tables
 from ipf.fhir.terminology import codesystem, valueset
 from ipf.fhir.terminology.codesystem import CodeSystem
@@ -133,8 +134,17 @@ class Terminology:
         return found
 
     def expansion(self, facts: Json) -> Membership:
-        """The members of a value set's facts."""
-        return valueset.expansion_of(facts, self.source, self.members, self.facts_of)
+        """The members of a value set's facts, within the budget of the value set that includes it, if one does."""
+        begun, around = self._begun, getattr(self._begun, "budget", None)
+        if around is not None:
+            return valueset.expansion_of(facts, self.source, self.members, self.facts_of, around)
+        left = begun.budget = valueset.budget()
+        try:
+            return valueset.expansion_of(facts, self.source, self.members, self.facts_of, left)
+        except Problem as problem:
+            return valueset.costly(problem.text)
+        finally:
+            begun.budget = None
 
     def contains(self, value_set: str, system: str | None, code: str) -> bool | None:
         """Whether a code is in a value set; None when it cannot be decided."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipf.errors import Category, Problem
+from ipf.fhir.budget import Budget
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.codesystem import CodeSystem
 from ipf.fhir.terminology.ecl import EclError, ecl_rule
@@ -22,11 +24,16 @@ from ipf.ports.fhir.terminology import Among, AnyRule, EveryRule, Facts, Importe
 
 Json = dict[str, Any]
 MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds
+MOST_STEPS = 2_000_000
+"""Codes that are listed, copied, compared or tested for one value set, with those that it includes."""
+MOST_PARTS = 10_000
+"""Tests and rules that decide on one code of a value set, with those that it includes: they multiply."""
 _FILTER = ("property", "op", "value")
 Systems = Callable[[str], CodeSystem | ImportedSystem | None]  # by canonical
 FactsOf = Callable[[ImportedSystem, str], Facts | bool | None]
 """Facts of a concept; False: the system has no such code; None: nobody has asked for it yet."""
 Sets = Callable[[str], "Membership | None"]
+Test = Callable[[str], bool]
 
 
 @dataclass(slots=True)
@@ -35,7 +42,8 @@ class Membership:
 
     `codes`: system -> code -> display ("" when not known).  `tests`: system -> test.  `unknown`: systems of which some
     codes may belong to it; "" when even the system is not known.  `errors`: filters that could not be applied, and why.
-    `rules`: of imported systems; `facts_of` looks up their concepts.
+    `rules`: of imported systems; `facts_of` looks up their concepts.  `is_costly`: the reason in `errors` is a budget.
+    `parts`: tests and rules that one code may need.
     """
 
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -44,6 +52,8 @@ class Membership:
     errors: set[str] = field(default_factory=set)
     rules: dict[ImportedSystem, Rule] = field(default_factory=dict)
     facts_of: FactsOf | None = None
+    is_costly: bool = False
+    parts: int = 0
 
     def contains(self, system: str | None, code: str) -> bool | None:
         """Whether the code is a member; without a system, of any system.  None: it cannot be decided."""
@@ -83,18 +93,44 @@ class Membership:
                 yield system, code, display
 
 
-def expansion_of(facts: Json, systems: Systems, sets: Sets, facts_of: FactsOf | None = None) -> Membership:
-    """The membership of a value set's facts (`include` and `exclude`, or `members` of an expansion)."""
-    found = Membership(facts_of=facts_of)
+def budget() -> Budget:
+    """The steps of one expansion."""
+    return Budget(MOST_STEPS, "its expansion")
+
+
+def costly(reason: str) -> Membership:
+    """The membership of a value set that cannot be expanded within its budget."""
+    return Membership(unknown={""}, errors={reason}, is_costly=True)
+
+
+def expansion_of(
+    facts: Json, systems: Systems, sets: Sets, facts_of: FactsOf | None = None, left: Budget | None = None
+) -> Membership:
+    """The membership of a value set's facts (`include` and `exclude`, or `members` of an expansion).
+
+    `left`: the budget of the value set that includes this one.  Problem COSTLY when it has one and that is used up.
+    """
+    if left is not None:
+        return _expanded_within(facts, systems, sets, facts_of, left)
+    try:
+        return _expanded_within(facts, systems, sets, facts_of, budget())
+    except Problem as problem:
+        return costly(problem.text)
+
+
+def _expanded_within(facts: Json, systems: Systems, sets: Sets, facts_of: FactsOf | None, left: Budget) -> Membership:
+    found, less = Membership(facts_of=facts_of), Membership(facts_of=facts_of)
     for system, code, display in facts.get("members", ()):
+        left.spend()
         found.codes.setdefault(system, {})[code] = display
     if _tests(facts, systems) > MOST_TESTS:
-        found.unknown, found.errors = {""}, {f"its filters would test more than {MOST_TESTS} codes"}
-        return found
+        return costly(f"its filters would test more than {MOST_TESTS} codes")
     for include in facts.get("include", ()):
-        _add_members(found, _included(include, systems, sets))
+        _add_members(found, _included(include, systems, sets, left), left)
     for exclude in facts.get("exclude", ()):
-        _remove_members(found, _included(exclude, systems, sets))
+        _add_members(less, _included(exclude, systems, sets, left), left)
+    if facts.get("exclude"):
+        _remove_members(found, less, left)
     return found
 
 
@@ -106,27 +142,30 @@ def _tests(facts: Json, systems: Systems) -> int:
     return sum(sizes.get(one.get("system", ""), 0) * len(one["filters"]) for one in parts)
 
 
-def _included(include: Json, systems: Systems, sets: Sets) -> Membership:
+def _included(include: Json, systems: Systems, sets: Sets, left: Budget) -> Membership:
     """The members of one include: those of its system that are also in each of its value sets."""
-    found = _from_system(include, systems) if "system" in include else None
+    left.spend()
+    found = _from_system(include, systems, left) if "system" in include else None
     for url in include.get("sets", ()):
         other = sets(url)
-        found = _intersection(found, other if other is not None else Membership(unknown={""}))
+        found = _intersection(found, other if other is not None else Membership(unknown={""}), left)
     return found if found is not None else Membership()
 
 
-def _from_system(include: Json, systems: Systems) -> Membership:
+def _from_system(include: Json, systems: Systems, left: Budget) -> Membership:
     url, version = include["system"], include.get("version")
     if "broken" in include:
         return Membership(unknown={url}, errors={include["broken"]})
     system = systems(f"{url}|{version}" if version else url)
     if "codes" in include:
+        left.spend(len(include["codes"]))
         return Membership({url: dict(_listed(include["codes"], system))})
     if isinstance(system, ImportedSystem):
-        return _selected(system, include.get("filters", ()))
+        return _selected(system, include.get("filters", ()), left)
     if system is None or not (system.complete or system.concepts):
         test = open_test(url, include.get("filters", ()))
-        return Membership(unknown={url}) if test is None else Membership(tests={url: test})
+        return Membership(unknown={url}) if test is None else Membership(tests={url: test}, parts=1)
+    left.spend(len(system.concepts) * max(1, len(include.get("filters", ()))))
     try:
         tests = [_filter(system, *one) for one in include.get("filters", ())]
         if None in tests:
@@ -144,7 +183,7 @@ def _from_system(include: Json, systems: Systems) -> Membership:
     return found
 
 
-def _selected(system: ImportedSystem, filters: list[Any]) -> Membership:
+def _selected(system: ImportedSystem, filters: list[Any], left: Budget) -> Membership:
     """The rule of the filters on an imported system."""
     try:
         rules = [_rule_on(system, *one) for one in filters]
@@ -159,7 +198,9 @@ def _selected(system: ImportedSystem, filters: list[Any]) -> Membership:
             _check_patterns(one)
     except PatternError as error:
         return Membership(unknown={system.url}, errors={f"filter on codes of {system.url}: {error}"})
-    return Membership(rules={system: EveryRule(tuple(one for one in rules if one is not None))})
+    known = tuple(one for one in rules if one is not None)
+    left.spend(size := sum(1 + len(parts(one)) for one in known))
+    return Membership(rules={system: EveryRule(known)}, parts=size)
 
 
 def _rule_on(system: ImportedSystem, name: str, operator: str, value: str) -> Rule | None:
@@ -194,32 +235,87 @@ def _filter(system: CodeSystem, name: str, operator: str, value: str) -> Rule | 
     return system.grounded(rule)
 
 
-def _add_members(found: Membership, more: Membership) -> None:
+def _size(members: Membership) -> int:
+    """Steps to go through the members once."""
+    return sum(map(len, members.codes.values())) + len(members.tests) + len(members.rules)
+
+
+def _add_members(found: Membership, more: Membership, left: Budget) -> None:
+    left.spend(_size(more))
     for system, codes in more.codes.items():
         found.codes.setdefault(system, {}).update(codes)
     for system, test in more.tests.items():
         earlier = found.tests.get(system)
-        found.tests[system] = test if earlier is None else _any_of(earlier, test)
+        found.tests[system] = test if earlier is None else _AnyOf.these(earlier, test)
     for imported, rule in more.rules.items():
         other = found.rules.get(imported)
-        found.rules[imported] = rule if other is None else AnyRule((other, rule))
+        found.rules[imported] = rule if other is None else _any_rule(other, rule)
     found.unknown |= more.unknown
     found.errors |= more.errors
+    found.is_costly |= more.is_costly
+    _grow(found, more.parts)
 
 
-def _any_of(a: Callable[[str], bool], b: Callable[[str], bool]) -> Callable[[str], bool]:
-    return lambda code: a(code) or b(code)
+def _grow(members: Membership, parts: int) -> None:
+    """Problem COSTLY when one code would need too many tests and rules."""
+    members.parts += parts
+    if members.parts > MOST_PARTS:
+        raise Problem(Category.COSTLY, f"its expansion has more than {MOST_PARTS} tests and rules for one code")
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyOf:
+    """Alternatives side by side: thousands within one another would be too deep for the interpreter."""
+
+    tests: tuple[Test, ...]
+
+    def __call__(self, code: str) -> bool:
+        return any(test(code) for test in self.tests)
+
+    @classmethod
+    def these(cls, first: Test, second: Test) -> _AnyOf:
+        """Both, and the alternatives of the first."""
+        return cls((*(first.tests if isinstance(first, _AnyOf) else (first,)), second))
+
+
+@dataclass(frozen=True, slots=True)
+class _AllOf:
+    """A test with further ones: membership in `others`; of a code of `system`."""
+
+    test: Test
+    system: str
+    others: tuple[Membership, ...]
+
+    def __call__(self, code: str) -> bool:
+        return self.test(code) and all(one.contains(self.system, code) is not False for one in self.others)
+
+    @classmethod
+    def these(cls, test: Test, system: str, other: Membership) -> _AllOf:
+        """The test in which `other` contains the code as well."""
+        if isinstance(test, _AllOf) and test.system == system:
+            return cls(test.test, system, (*test.others, other))
+        return cls(test, system, (other,))
+
+
+def _any_rule(first: Rule, second: Rule) -> Rule:
+    return AnyRule((*(first.rules if isinstance(first, AnyRule) else (first,)), second))
+
+
+def _every_rule(first: Rule, second: Rule) -> Rule:
+    return EveryRule((*(first.rules if isinstance(first, EveryRule) else (first,)), second))
 
 
 def _rule(members: Membership, system: ImportedSystem) -> Rule:
     """What a membership has of an imported system, as one rule."""
     listed = Among(frozenset(members.codes.get(system.url, ())))
-    return AnyRule((members.rules[system], listed)) if system in members.rules else listed
+    return _any_rule(members.rules[system], listed) if system in members.rules else listed
 
 
-def _remove_members(found: Membership, less: Membership) -> None:
+def _remove_members(found: Membership, less: Membership, left: Budget) -> None:
+    left.spend(_size(found) * (1 + less.parts))
+    _grow(found, less.parts * (len(found.tests) + len(found.rules)))
     for imported in {*found.rules, *(one for one in less.rules if one.url in found.codes)}:
-        found.rules[imported] = EveryRule((_rule(found, imported), NoRule(_rule(less, imported))))
+        found.rules[imported] = _every_rule(_rule(found, imported), NoRule(_rule(less, imported)))
         found.codes.pop(imported.url, None)
     for system, codes in found.codes.items():
         for code in [code for code in codes if less.contains(system, code)]:
@@ -230,15 +326,17 @@ def _remove_members(found: Membership, less: Membership) -> None:
         found.unknown.add("")
     found.unknown |= {system for system in less.unknown if system in found.codes}
     found.errors |= less.errors
+    found.is_costly |= less.is_costly
 
 
-def _without(test: Callable[[str], bool], system: str, less: Membership) -> Callable[[str], bool]:
+def _without(test: Test, system: str, less: Membership) -> Test:
     return lambda code: test(code) and not less.contains(system, code)
 
 
-def _intersection(found: Membership | None, other: Membership) -> Membership:
+def _intersection(found: Membership | None, other: Membership, left: Budget) -> Membership:
     """The members of both; the system is unknown when membership in one is undecided."""
     if found is None:
+        left.spend(_size(other))
         return Membership(
             {system: dict(codes) for system, codes in other.codes.items()},
             dict(other.tests),
@@ -246,10 +344,15 @@ def _intersection(found: Membership | None, other: Membership) -> Membership:
             set(other.errors),
             dict(other.rules),
             other.facts_of,
+            other.is_costly,
+            other.parts,
         )
+    left.spend(_size(found) * (1 + other.parts))
     both = Membership(unknown=set(found.unknown), errors=found.errors | other.errors)
+    both.is_costly, both.parts = found.is_costly or other.is_costly, found.parts
+    _grow(both, other.parts * (1 + len(found.tests) + len(other.rules)))
     for imported in {*found.rules, *other.rules}:
-        both.rules[imported] = EveryRule((_rule(found, imported), _rule(other, imported)))
+        both.rules[imported] = _every_rule(_rule(found, imported), _rule(other, imported))
         found.codes.pop(imported.url, None)
     for system, code, display in found.members():
         answer = other.contains(system, code)
@@ -258,12 +361,8 @@ def _intersection(found: Membership | None, other: Membership) -> Membership:
         elif answer is None:
             both.unknown.add(system)
     for system, test in found.tests.items():
-        both.tests[system] = _all_of(test, system, other)
+        both.tests[system] = _AllOf.these(test, system, other)
     return both
-
-
-def _all_of(test: Callable[[str], bool], system: str, other: Membership) -> Callable[[str], bool]:
-    return lambda code: test(code) and other.contains(system, code) is not False
 
 
 def facts_of(resource: Json) -> Json:

@@ -57,11 +57,28 @@ class Policy:
     contained: bool = True
 
 
+class Contained:
+    """The contained resources of a root by id, indexed at the first question."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._by_id: dict[str, Json] | None = None
+
+    def find(self, id: str) -> Json | None:
+        """The first contained resource with this id."""
+        if self._by_id is None:
+            found = self._root.get("contained")
+            listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+            self._by_id = {str(one.get("id")): one for one in reversed(listed)}
+        return self._by_id.get(id)
+
+
 @dataclass(slots=True)
 class Scope:
     """The resource under validation (`%resource`), its root (`%rootResource`), and the resolution of its references.
 
-    `resolve(reference)`: a resource of the same document (contained, in the Bundle), or None.
+    `resolve(reference)`: a resource of the same document (contained, in the Bundle), or None.  `contained`: those of
+    the root.
     """
 
     resource: Json
@@ -69,6 +86,11 @@ class Scope:
     resolve: Callable[[str], Json | None]
     location: str
     index: Any = None  # of a Bundle: its entries
+    contained: Contained = field(default=None)  # type: ignore[assignment]  # made of the root where it is not given
+
+    def __post_init__(self) -> None:
+        if self.contained is None:
+            self.contained = Contained(self.root)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.checks.definitions import check_profile
-from ipf.fhir.validation.findings import Check, Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.findings import Check, Contained, Finding, Json, Policy, Run, Scope, failed
 from ipf.fhir.validation.profiles.compiler import Compiler
 from ipf.fhir.validation.profiles.slicing import is_in_slice
 from ipf.fhir.validation.proposals import nearest, profile_meant
@@ -166,7 +166,7 @@ class Validator:
 
     def _form(self, url: str, response: Json) -> Form | None:
         if url.startswith("#"):
-            found = _contained(response, url[1:])
+            found = Contained(response).find(url[1:])
             return read_form(found) if found is not None and found.get("resourceType") == "Questionnaire" else None
         if url not in self._forms:
             known = self._questionnaire(url)
@@ -179,6 +179,10 @@ class Validator:
         of_type = self.compiler.base_type(profile)
         check = self.compiler.profile(profile)
         if of_type is None or check is None:
+            failure = self.structures.failure(profile)
+            if failure:
+                run.warn("not-supported", f"not checked: {failure[:500]}", location)
+                return
             text = f"not checked: the profile {profile[:200]} is unknown to this server"
             run.warn("not-found", text, location, lambda: profile_meant(profile))
         elif of_type != kind and not definitions().is_a(kind, of_type):
@@ -195,16 +199,21 @@ class Validator:
 def _scope(value: Json, location: str, root: Json | None, outer: Scope | None) -> Scope:
     """The scope of a resource.  `root`: the one that contains it."""
     index = BundleIndex(value) if value.get("resourceType") in ("Bundle", "Parameters") else None
-    return Scope(value, root or value, _resolver(value, root or value, index, outer), location, index)
+    contained = Contained(value) if root is None or outer is None else outer.contained
+    return Scope(
+        value, root or value, _resolver(value, root or value, index, outer, contained), location, index, contained
+    )
 
 
-def _resolver(value: Json, root: Json, index: BundleIndex | None, outer: Scope | None) -> Callable[[str], Json | None]:
+def _resolver(
+    value: Json, root: Json, index: BundleIndex | None, outer: Scope | None, contained: Contained
+) -> Callable[[str], Json | None]:
     """The resolver of references in a resource: to contained resources of `root` and entries of the same Bundle."""
     enclosing: BundleIndex | None = outer.index if outer is not None else None
 
     def resolve(reference: str) -> Json | None:
         if reference[:1] == "#":
-            return _contained(root, reference[1:])
+            return contained.find(reference[1:]) if reference[1:] else root
         if index is not None:
             found = index.find(reference, None)
             if found:
@@ -215,15 +224,3 @@ def _resolver(value: Json, root: Json, index: BundleIndex | None, outer: Scope |
         return outer.resolve(reference) if outer is not None else None
 
     return resolve
-
-
-def _contained(root: Json, id: str) -> Json | None:
-    if not id:
-        return root
-    contained = root.get("contained")
-    found = (
-        (one for one in contained if isinstance(one, dict) and one.get("id") == id)
-        if isinstance(contained, list)
-        else ()
-    )
-    return next(iter(found), None)

@@ -19,7 +19,7 @@ from ipf.mapping.compiler.fields import INITIAL
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.queries.entries import Entry, Method
-from ipf.ports.queries.field_sources import FieldSources, StatedFields, parts_of
+from ipf.ports.queries.field_sources import FieldSources, SegmentSet, StatedFields, parts_of
 
 TOLD_AS_A_WHOLE = frozenset(("Observation", "DiagnosticReport"))
 
@@ -34,13 +34,14 @@ Known = Mapping[str, Mapping[str, frozenset[str]]]
 class Update:
     """What a message states, for updates.  `deleted`: fields that its event deletes, where the segment has no value.
 
-    `is_snapshot`: its sender always sends all it knows.
+    `is_snapshot`: its sender always sends all it knows.  `sender`: MSH-3.
     """
 
     statement: Statement
     known: Known
     deleted: str = ""
     is_snapshot: bool = False
+    sender: str = ""
 
     def about(self, resources: Iterable[Sequence[object]]) -> StatedFields:
         """What is stated about a resource; see `Statement.about`."""
@@ -58,7 +59,7 @@ class Update:
 def update_of(message: Message, known: Known, deletions: Mapping[str, str], *, is_snapshot: bool) -> Update:
     """What a message states; `deletions`: the fields that each event deletes."""
     deleted = f"{deletions.get(message.header.trigger, '')} {deletions.get(EVERY_EVENT, '')}".strip()
-    return Update(Statement(message), known, deleted, is_snapshot)
+    return Update(Statement(message), known, deleted, is_snapshot, message.header.source_system)
 
 
 def attach(entries: Sequence[Entry], numbers: Mapping[int, int], run: Run, update: Update) -> None:
@@ -92,20 +93,27 @@ def _is_update(entry: Entry) -> bool:
     return is_told and entry.resource_type not in TOLD_AS_A_WHOLE
 
 
-def updates_of(entries: Iterable[Entry]) -> list[Json]:
-    """What an update by these entries does, for people: the fields of each element, and the elements that the message
-    leaves out, which an update keeps.
+def updates_of(entries: Sequence[Entry]) -> list[Json]:
+    """What an update by these entries does, for people: the fields of each element, the elements that the message
+    leaves out, which an update keeps, and the sets of segments that it states.
     """
-    return [
-        {
-            "place": entry.place,
-            "resource_type": entry.resource_type,
-            "sources": entry.sources.elements,
-            "retained": [] if entry.sources.is_snapshot else sorted(_left_out(entry.resource or {}, entry.sources)),
-        }
-        for entry in entries
-        if entry.sources is not None
-    ]
+    return [_update_json(one, entries) for one in entries if one.sources is not None or one.sets]
+
+
+def _update_json(entry: Entry, entries: Sequence[Entry]) -> Json:
+    sources = entry.sources
+    return {
+        "place": entry.place,
+        "resource_type": entry.resource_type,
+        "sources": {} if sources is None else sources.elements,
+        "retained": sorted(_left_out(entry.resource or {}, sources)) if sources and not sources.is_snapshot else [],
+        "sets": [_set_json(one, entries) for one in entry.sets],
+    }
+
+
+def _set_json(told: SegmentSet, entries: Sequence[Entry]) -> Json:
+    members = [entries[number].place for number in told.members]
+    return {"segment": told.segment, "sender": told.sender, "members": members, "is_whole": told.is_whole}
 
 
 def _left_out(resource: Json, sources: FieldSources) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ipf.errors import Category, Problem
 from ipf.mapping.bundle.identity import CREATE_ONCE, RULES
 from ipf.mapping.bundle.transaction import Transaction
 from ipf.mapping.language.model import StructureMap
+from ipf.ports import Json
 from ipf.ports.identity import Role
 from ipf.ports.queries.entries import Entry
 
@@ -33,6 +34,23 @@ def check_substance(made: Transaction, message_code: str, content: StructureMap)
     if not _has_substance(made, message_code, content.url) and content.meta("empty") != PERMITTED:
         text = f"{content.url} stores nothing of what the message is about"
         raise Problem(Category.REQUIRED, f'{text}; a map that may says /// empty = "{PERMITTED}"')
+
+
+def check_bundle(bundle: Json) -> None:
+    """The same of the Bundle of a mapping service, whose maps are not known here.  Problem MAPPING: it has no list of
+    entries.
+    """
+    entries = bundle.get("entry", [])
+    if type(entries) is not list:
+        raise Problem(Category.MAPPING, "the Bundle of the mapping service has an entry that is no list")
+    if any(not _is_entry(one) or _writes(one) for one in entries):
+        return  # what is no entry is refused where entries are read
+    raise Problem(Category.REQUIRED, "the Bundle of the mapping service stores nothing of what the message is about")
+
+
+def _is_entry(entry: Any) -> bool:
+    members = (entry.get(name, {}) for name in ("resource", "request")) if type(entry) is dict else (None,)
+    return all(type(one) is dict for one in members)
 
 
 def _has_substance(made: Transaction, message_code: str, canonical: str) -> bool:

@@ -34,7 +34,9 @@ from ipf.mapping.bundle.identity import (
 )
 from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
+from ipf.mapping.bundle.numbered_links import attach_numbered
 from ipf.mapping.bundle.orders import ORDER, repeated_number, services
+from ipf.mapping.bundle.segment_sets import attach_sets
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.references import point
 from ipf.mapping.runtime.run import Run
@@ -146,6 +148,9 @@ def finished(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transactio
         kept, numbers, is_renamed = _merge(given, run, once, renewed, rules.table)
         made.put(kept, numbers)
     made.link(run, is_renamed=is_renamed)
+    if rules.update is not None and made.entries is not None:
+        attach_sets(made.entries, numbers, run, rules.update)
+        attach_numbered(made.entries, run)
     run.dropped += dropped_paths(run.lost)
     return made
 

@@ -16,9 +16,10 @@ from itertools import chain
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.hl7.message import Message
 from ipf.hl7.structure import is_structure
 from ipf.mapping.compiler.context import CompiledGroup, GroupContext
-from ipf.mapping.compiler.emit import Block, function, sequence
+from ipf.mapping.compiler.emit import Block, function, place_of_failure, sequence
 from ipf.mapping.compiler.groups import Environment, Groups, Unit
 from ipf.mapping.compiler.kinds import Kind
 from ipf.mapping.compiler.rules import RuleCompiler
@@ -28,6 +29,7 @@ from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Deleted, Group, StructureMap
 from ipf.mapping.language.structuremap import digest
+from ipf.mapping.runtime.budget import place_of, steps_for, too_nested
 from ipf.mapping.runtime.memo import ResultCache
 from ipf.mapping.runtime.run import Run
 from ipf.mapping.runtime.trace import RulePosition, Trace
@@ -172,25 +174,30 @@ class Program:
         return {"resourceType": kinds[1].name.partition(".")[0]} if unit.models.is_resource(kinds[1]) else {}
 
     def run(
-        self, source: Any, key: bytes, *, trace: bool = False, overrides: Overrides | None = None
+        self, source: Any, key: bytes, *, trace: bool = False, overrides: Overrides | None = None, characters: int = 0
     ) -> tuple[Json, Run]:
-        """Map `source`; returns the finished target and the state of the run.  Problem MAPPING names rule and place.
+        """Map `source`; returns the finished target and the state of the run.
 
-        `key`: 1 to 64 bytes that identify the source; uuids are derived from it.  `overrides`: code mappings of
-        operators for this sender.
+        Problem MAPPING names rule and place; COSTLY: the run exceeds its budget (`runtime.budget`).  `key`: 1 to 64
+        bytes that identify the source; uuids are derived from it.  `overrides`: code mappings of operators for this
+        sender.  `characters`: the size of a source that is JSON.
         """
         if trace:
-            return self._tracing().run_traced(source, key, overrides)
-        run = Run(key, source, overrides=overrides, is_bundle=self._is_bundle)
+            return self._tracing().run_traced(source, key, overrides, characters)
+        run = self._new_run(source, key, overrides, characters)
         target = dict(self._template)
         try:
             self._execute(source, target, run)
-        except Problem:
-            raise
+            run.finish(target)
+        except Problem as problem:
+            raise self._placed(problem) from problem
         except Exception as error:
-            raise self._explain(source, key, error) from error
-        run.finish(target)
+            raise self._explain(source, key, error, characters) from error
         return target, run
+
+    def _new_run(self, source: Any, key: bytes, overrides: Overrides | None, characters: int) -> Run:
+        steps = steps_for(len(source.raw) if isinstance(source, Message) else characters)
+        return Run(key, source, overrides=overrides, is_bundle=self._is_bundle, limit=steps, steps_left=steps)
 
     def _execute(self, source: Any, target: Json, run: Run) -> None:
         if run.trace is not None:
@@ -204,34 +211,50 @@ class Program:
             self._traced = Program(compiler, self.content)
         return self._traced
 
-    def run_traced(self, source: Any, key: bytes, overrides: Overrides | None = None) -> tuple[Json, Run]:
+    def run_traced(
+        self, source: Any, key: bytes, overrides: Overrides | None = None, characters: int = 0
+    ) -> tuple[Json, Run]:
         """As `run`, with `Run.trace` filled; `Trace.finish` adds the paths."""
-        run = Run(key, source, trace=Trace(), overrides=overrides, is_bundle=self._is_bundle)
+        run = self._new_run(source, key, overrides, characters)
+        run.trace = Trace()
         target = dict(self._template)
         try:
             self._execute(source, target, run)
-        except Problem:
-            raise
+            run.finish(target)
+        except Problem as problem:
+            raise self._placed(problem) from problem
         except Exception as error:
             raise self._problem(run, error) from error
-        run.finish(target)
         return target, run
 
-    def _explain(self, source: Any, key: bytes, error: Exception) -> Problem:
+    def _explain(self, source: Any, key: bytes, error: Exception, characters: int) -> Problem:
         """Run again with a trace after a failure, to name the rule.  The text holds no data of the message."""
-        run = Run(key, source, trace=Trace(), is_bundle=self._is_bundle)
+        run = self._new_run(source, key, None, characters)
+        run.trace = Trace()
         try:
             self._tracing()._execute(source, dict(self._template), run)
         except Problem as problem:
-            return problem
+            return self._placed(problem)
         except Exception as again:
             error = again
         return self._problem(run, error)
+
+    def _placed(self, problem: Problem) -> Problem:
+        """A Problem of the budget with the rule that used it up; at the end of a run, the first group."""
+        if problem.category is not Category.COSTLY or problem.place is not None:
+            return problem
+        at = place_of_failure(problem) or self._first_place()
+        return Problem(problem.category, problem.text, place_of(at))
+
+    def _first_place(self) -> RulePosition:
+        place = self.group.place
+        return RulePosition(self.content.url, self.content.file, self.group.name, "", place.line, place.column)
 
     def _problem(self, run: Run, error: Exception) -> Problem:
         """Names the rule that began last."""
         last = run.trace.at if run.trace is not None and run.trace.at is not None else None
         if last is None:
-            last = RulePosition(self.content.url, self.content.file, self.group.name, "", 0, 0)
-        place = f"{last.group}.rule '{last.rule}' ({last.map_url}, line {last.line})"
-        return Problem(Category.MAPPING, f"{type(error).__name__} while mapping", place)
+            last = self._first_place()
+        if isinstance(error, RecursionError):
+            return too_nested(last)
+        return Problem(Category.MAPPING, f"{type(error).__name__} while mapping", place_of(last))

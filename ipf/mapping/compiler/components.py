@@ -6,15 +6,17 @@ components that some rule reads, and whether a rule reads every repetition.
 This is an analysis of the map, not of a run: to mark each component that a run reads would cost more than a tenth of
 the time of a message.  So a component counts as read when any rule of the map reads it, also when that rule did not
 fire for this message; whether the field as a whole was read is known exactly (`sources.reads`).  A rule reads what it
-copies, translates, compares or passes to a group that does; `exists()` and `empty()` read nothing.  A field itself,
+copies, translates, compares or passes to a group that does; `exists()` and `empty()` read nothing.  A condition that
+only asks whether a component has one of some values reads these values alone: any other one is a loss.  A field itself,
 where a value is wanted, is its first component.  A code that a rule translates or compares with a literal is known, and
 its text and its code system with it.  What the analysis cannot follow counts as read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from ipf.fhir.fhirpath import FhirPathError, parse
 from ipf.fhir.fhirpath.language import ast
@@ -35,8 +37,15 @@ _EVERYTHING = frozenset(("children", "descendants"))
 _ONE = frozenset(("first", "last", "single"))
 _COMPARING = frozenset(("=", "~", "in", "!=", "!~"))
 _CODED = frozenset(("CWE", "CE", "CNE", "CF", "IS", "ID"))
+_EQUAL = frozenset(("=", "in"))
+_SAME_SENSE = frozenset((*_ITSELF, "exists", "all", "allTrue"))
+"""Functions that hold when a condition in them does."""
 _CODE = -2
 """Among the numbers of components: a code that is known, and of a coded type its text and code system."""
+
+
+Parts = set[int | tuple[int, str]]
+"""Numbers of components; with a text, of one that is read if it has this value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +53,25 @@ class _Place:
     """What a name stands for.  `field`: segment and number.  `parameter`: of a group, not known what it stands for.
 
     `component`: 0 = the whole.  `every`: of every repetition.  None of both: a message, a group or a segment.
+    `is_collection`: all repetitions at once, in an expression; as an operand it has one value.
     """
 
     field: tuple[str, int] | None = None
     parameter: int = -1
     component: int = 0
     every: bool = True
+    is_collection: bool = False
 
-    def below(self, name: str, *, every: bool) -> _Place:
+    def below(self, name: str, *, every: bool, is_collection: bool = False) -> _Place:
         """A child."""
         number = number_of(name)
         if self.component:
             return self
         if number and not is_data_type(name) and self.field is None:
-            return _Place((name[: max(name.rfind("_"), name.rfind("."))], number), every=every)
+            own = name[: max(name.rfind("_"), name.rfind("."))], number
+            return _Place(own, every=every, is_collection=is_collection)
         if number and (self.field is not None or self.parameter >= 0):
-            return _Place(self.field, self.parameter, number, self.every)
+            return _Place(self.field, self.parameter, number, self.every, self.is_collection)
         return _Place() if self.field is None else self
 
 
@@ -67,15 +79,15 @@ class _Place:
 class _Reads:
     """What the rules of a group read: of fields that they name, and of the parameters of the group."""
 
-    fields: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    fields: dict[tuple[str, int], Parts] = field(default_factory=dict)
     repeated: set[tuple[str, int]] = field(default_factory=set)
-    parameters: dict[int, set[int]] = field(default_factory=dict)
+    parameters: dict[int, Parts] = field(default_factory=dict)
 
-    def add(self, place: _Place, components: Iterable[int]) -> None:
+    def add(self, place: _Place, components: Iterable[int | tuple[int, str]]) -> None:
         """Components of a place that are read."""
         if place.field is not None:
             self.fields.setdefault(place.field, set()).update(components)
-            if place.every:
+            if place.every and not place.is_collection:
                 self.repeated.add(place.field)
         elif place.parameter >= 0:
             self.parameters.setdefault(place.parameter, set()).update(components)
@@ -87,7 +99,12 @@ class _Reads:
         self.repeated |= called.repeated
         for number, components in called.parameters.items():
             for place in arguments[number] if number < len(arguments) else ():
-                self.add(place, (place.component,) if place.component else components)
+                self.add(place, _of_component(place.component, components) if place.component else components)
+
+
+def _of_component(number: int, components: Parts) -> Parts:
+    """What is read of a group's parameter that is a component."""
+    return {number if type(one) is int else (number, one[1]) for one in components}  # type: ignore[index]
 
 
 class Components:
@@ -103,9 +120,17 @@ class Components:
         made: dict[str, dict[int, ReadPart]] = {}
         for (segment, number), components in found.fields.items():
             types = types_of(f"{segment}_{number}")
-            if _CODE in components:
-                components = components | ({1, 2, 3} if not types or types[0] in _CODED else {1})
-            read = ReadPart(frozenset(components) - {_CODE}, (segment, number) in found.repeated, types)
+            whole = {one for one in components if isinstance(one, int)}
+            coded = frozenset({1, 2, 3} if not types or types[0] in _CODED else {1})
+            if _CODE in whole:
+                whole |= coded
+            values: dict[int, set[str]] = {}
+            for one in components:
+                if not isinstance(one, int) and one[0] not in whole:
+                    values.setdefault(one[0], set()).add(one[1])
+            compared = {one: frozenset(texts) for one, texts in values.items()}
+            is_repeated = (segment, number) in found.repeated
+            read = ReadPart(frozenset(whole) - {_CODE}, is_repeated, types, compared, coded)
             made.setdefault(segment, {})[number] = read
         return made
 
@@ -113,7 +138,7 @@ class Components:
         key = content.url, group.name
         found = self._known.get(key)
         if found is None:
-            everything = {number: {EVERY_COMPONENT} for number in range(len(group.inputs))}
+            everything: dict[int, Parts] = {number: {EVERY_COMPONENT} for number in range(len(group.inputs))}
             self._known[key] = _Reads(parameters=everything)  # of a group that calls itself
             found = self._known[key] = self._analysed(content, group)
         return found
@@ -133,7 +158,8 @@ class Components:
             places = _items(source, names)
             if source.variable:
                 names[source.variable] = places
-            for text in (source.condition, source.check, source.log_message, source.default_expression):
+            _Expressions(names, reads, is_condition=True).read(source.condition, places)
+            for text in (source.check, source.log_message, source.default_expression):
                 _Expressions(names, reads).read(text, places)
             if rule.is_simple:
                 _all(places, reads)
@@ -196,11 +222,16 @@ def _all(places: Iterable[_Place], reads: _Reads) -> None:
 
 
 class _Expressions:
-    """What FHIRPath expressions read."""
+    """What FHIRPath expressions read.
 
-    def __init__(self, names: Mapping[str, tuple[_Place, ...]], reads: _Reads) -> None:
+    `is_condition`: the value only says whether a rule fires.  Then a comparison that has to hold for this reads the
+    values that it names, and any other comparison reads all.
+    """
+
+    def __init__(self, names: Mapping[str, tuple[_Place, ...]], reads: _Reads, *, is_condition: bool = False) -> None:
         self._names = names
         self._reads = reads
+        self._has_to_hold = is_condition
 
     def read(self, text: str, focus: tuple[_Place, ...]) -> None:
         """An expression whose value is used."""
@@ -210,7 +241,7 @@ class _Expressions:
             node = parse(text)
         except FhirPathError:  # the compiler reports it
             return
-        _use(self._places(node, focus), self._reads)
+        _use(_each(self._places(node, focus)), self._reads)
 
     def _places(self, node: ast.Node, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         """What an expression gives; what it reads on the way is recorded."""
@@ -226,33 +257,56 @@ class _Expressions:
         if isinstance(node, ast.Function):
             return self._function(node, focus)
         if isinstance(node, ast.Binary) and node.operator in _COMPARING and _is_literal(node.right):
-            _recognize(self._places(node.left, focus), self._reads)
+            self._compared(node, self._places(node.left, focus))
             return ()
-        for one in parts(node):
-            _use(self._places(one, focus), self._reads)
+        is_both = isinstance(node, ast.Binary) and node.operator in ("and", "or")
+        with self._inside(self._has_to_hold and is_both):
+            for one in parts(node):
+                _use(self._places(one, focus), self._reads)
         return ()
+
+    def _compared(self, node: ast.Binary, places: tuple[_Place, ...]) -> None:
+        texts = _texts(node.right)
+        if not self._has_to_hold or node.operator not in _EQUAL or texts is None:
+            _recognize(places, self._reads)
+            return
+        for place in places:
+            self._reads.add(place, [(place.component or 1, one) for one in texts])
+
+    @contextmanager
+    def _inside(self, has_to_hold: bool) -> Iterator[None]:
+        """Reads of an expression inside another one."""
+        before, self._has_to_hold = self._has_to_hold, has_to_hold
+        try:
+            yield
+        finally:
+            self._has_to_hold = before
 
     def _member(self, node: ast.Member, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         if node.focus is None and node.name in self._names:
             return self._names[node.name]
         owners = focus if node.focus is None else self._places(node.focus, focus)
-        return tuple(one.below(node.name, every=True) for one in owners)
+        return tuple(one.below(node.name, every=True, is_collection=True) for one in owners)
 
     def _function(self, node: ast.Function, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
+        with self._inside(self._has_to_hold and node.name in _SAME_SENSE):
+            return self._function_of(node, focus)
+
+    def _function_of(self, node: ast.Function, focus: tuple[_Place, ...]) -> tuple[_Place, ...]:
         places = focus if node.focus is None else self._places(node.focus, focus)
-        inner = places if node.name in _ON_ITEMS else focus
+        inner = _each(places) if node.name in _ON_ITEMS else focus
         given = [self._places(one, inner) for one in node.args]
         if node.name == "select":
             return given[0] if given else ()
         for one in given:
-            _use(one, self._reads)
+            _use(_each(one), self._reads)
         if node.name in _WITHOUT_VALUE:
             return ()
         if node.name in _EVERYTHING:
             _all(places, self._reads)
         if node.name in _ITSELF:
             return tuple(map(_once, places)) if node.name in _ONE else places
-        _use(places, self._reads)
+        _use(_each(places), self._reads)
         return ()
 
 
@@ -260,6 +314,19 @@ def _is_literal(node: ast.Node) -> bool:
     if isinstance(node, ast.Binary):
         return _is_literal(node.left) and _is_literal(node.right)
     return isinstance(node, ast.Literal)
+
+
+def _texts(node: ast.Node) -> list[str] | None:
+    """The texts of a literal, or of several; None: one is no text."""
+    if isinstance(node, ast.Binary):
+        found = [_texts(node.left), _texts(node.right)]
+        return None if None in found else [text for texts in found for text in texts or ()]
+    return [node.value] if isinstance(node, ast.Literal) and isinstance(node.value, str) else None
+
+
+def _each(places: Iterable[_Place]) -> tuple[_Place, ...]:
+    """The places, one repetition after the other."""
+    return tuple(replace(one, is_collection=False) if one.is_collection else one for one in places)
 
 
 def _once(place: _Place) -> _Place:

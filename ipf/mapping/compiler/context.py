@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ipf.mapping.compiler.elements import ElementNames
@@ -16,8 +16,10 @@ from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.compiler.values import Value, constant, value_source
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
+from ipf.mapping.runtime.budget import DEPTH
 from ipf.mapping.runtime.memo import MemoizedGroup, ResultCache
 from ipf.mapping.runtime.run import Act, Frame
+from ipf.mapping.runtime.trace import RulePosition
 
 _LITERAL_KINDS = {
     "string": STRING,
@@ -48,13 +50,21 @@ class CompiledGroup:
 CompileGroup = Callable[[StructureMap, Group, Sequence[Kind], tuple[str, ...]], CompiledGroup]
 
 
-def call_block(code: CompiledGroup, values: Sequence[Value], memoize: Callable[[Act], Act] | None = None) -> Block:
-    """A call of a compiled group with these arguments, on a new frame.  `memoize`: wraps its function."""
+def call_block(
+    code: CompiledGroup, values: Sequence[Value], at: RulePosition, memoize: Callable[[Act], Act] | None = None
+) -> Block:
+    """A call of a compiled group with these arguments, on a new frame.
+
+    `at`: the rule that calls it.  `memoize`: wraps its function.
+    """
 
     def write(writer: Writer) -> None:
         frame = ["r", *(value_source(writer, value) for value in values)]
-        if code.run is None:  # still being compiled: the group calls itself
+        if code.run is None:  # still being compiled: the group calls itself, so that the depth is counted
+            writer.line("r.depth += 1")
+            writer.line(f"if r.depth > {DEPTH}: r.too_deep({writer.constant(at)})")
             writer.line(f"{writer.constant(code)}.call([{', '.join(frame)}])")
+            writer.line("r.depth -= 1")
             return
         run = code.run if memoize is None else memoize(code.run)
         writer.line(f"{writer.constant(run)}([{', '.join(frame)}])")
@@ -82,6 +92,12 @@ class GroupContext:
         """A mistake in the map."""
         return FmlError(text, self.unit.content.file, place)
 
+    def position(self, rule: Rule | None = None) -> RulePosition:
+        """A rule of the group, or the group itself, for errors and traces."""
+        content, name = self.unit.content, "" if rule is None else rule.name
+        place = self.group.place if rule is None else rule.place
+        return RulePosition(content.url, content.file, self.group.name, name, place.line, place.column)
+
     def variable(self, name: str, scope: Scope, place: Place) -> Variable:
         """A name in scope."""
         found = scope.names.get(name)
@@ -101,7 +117,8 @@ class GroupContext:
         def fail(problem: str) -> FmlError:
             return self.fail(f"in a FHIRPath expression: {problem}", place)
 
-        found = Expression.read(text, scope, item, focus, fail, self.groups.environment.host, origin)
+        at = replace(self.position(), line=place.line, column=place.column)
+        found = Expression.read(text, scope, item, focus, fail, self.groups.environment.host, origin, at)
         ElementNames(self.models, fail).check_expression(found.node, item, scope.names)
         return found
 
@@ -138,7 +155,7 @@ class GroupContext:
         values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
         code = self.compile_group(content, group, [one.kind for one in values], self._fields(dependent, group, scope))
         memoize = self._memoize(dependent, rule, content, group, [one.kind for one in values])
-        return call_block(code, values, memoize)
+        return call_block(code, values, self.position(rule), memoize)
 
     def _fields(self, dependent: Dependent, group: Group, scope: Scope) -> tuple[str, ...]:
         """The HL7 v2 field of each argument, where the group writes into a resource; else nothing."""

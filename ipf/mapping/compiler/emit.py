@@ -13,10 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 from ipf.mapping.compiler.v2 import raw_parts
+from ipf.mapping.runtime.budget import LONG_FIELD
 from ipf.mapping.runtime.run import Act
+from ipf.mapping.runtime.trace import RulePosition
 
 Block = Callable[["Writer"], None]
 
@@ -39,6 +42,18 @@ MAX_LOCALS = 200
 """A function with more variables has a frame: each call of a closure names all locals, which is quadratic."""
 
 
+FILE, PLACES = "<map>", "places"
+
+
+def place_of_failure(error: BaseException) -> RulePosition | None:
+    """The rule in which an error was raised, from the lines of the compiled functions in its traceback."""
+    found: RulePosition | None = None
+    for frame, line in walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == FILE:
+            found = next((at for start, at in reversed(frame.f_globals[PLACES]) if start < line), found)
+    return found
+
+
 class Writer:
     """Lines of one function, its constants, and the nodes with raw parts at hand."""
 
@@ -50,6 +65,7 @@ class Writer:
         self._inspected: list[dict[str, int]] = [{}]
         self._count = 0
         self._last = 0
+        self._places: list[tuple[int, RulePosition]] = []
 
     @property
     def last(self) -> int:
@@ -59,6 +75,10 @@ class Writer:
     def line(self, text: str) -> None:
         """One statement."""
         self._lines.append("    " * self._depth + text)
+
+    def place(self, at: RulePosition) -> None:
+        """The lines from here on belong to this rule."""
+        self._places.append((len(self._lines), at))
 
     def constant(self, value: Any) -> str:
         """An expression for a value: a literal where that is short, else a name."""
@@ -95,7 +115,7 @@ class Writer:
 
     def has_child(self, node: str, number: int) -> tuple[str, str]:
         """A condition that is false when a node certainly has no child of this number, and an expression for the raw
-        child.
+        child.  The condition counts the reading of a long one, which may have many repetitions.
 
         `node`: an expression for the same node throughout the block.
         """
@@ -106,7 +126,8 @@ class Writer:
             self.line(f"p{known}, k{known} = raw_parts({node})")
             self.line(f"n{known} = len(p{known})")
         raw = f"p{known}[{number} + k{known}]"
-        return f"n{known} > {number} + k{known} and {raw}", raw
+        is_counted = f"(len({raw}) <= {LONG_FIELD} or r.reads(len({raw})))"
+        return f"n{known} > {number} + k{known} and {raw} and {is_counted}", raw
 
     def function(self, arguments: int = 0) -> Act:
         """The compiled function; `arguments` as in `function`."""
@@ -117,7 +138,9 @@ class Writer:
             source = _with_own_frame(body, arguments, self.last)
         else:
             source = _with_locals(body, arguments, self.last)
-        exec(compile(source, "<map>", "exec"), self.constants)
+        before = source.count("\n") - len(self._lines)
+        self.constants[PLACES] = [(before + line, at) for line, at in self._places]
+        exec(compile(source, FILE, "exec"), self.constants)
         made: Act = self.constants["run"]
         return made
 

@@ -18,12 +18,12 @@ from ipf.mapping.compiler.kinds import TEXT, UNKNOWN, V2, Kind
 from ipf.mapping.compiler.reading import NO_MARKS, RuleReads, first_field
 from ipf.mapping.compiler.scope import Origin, Scope, Variable
 from ipf.mapping.compiler.sources import loops
-from ipf.mapping.compiler.sources.paths import Fetch, compile_path, compile_steps
+from ipf.mapping.compiler.sources.paths import Fetch, compile_steps
 from ipf.mapping.compiler.sources.reads import Marks
 from ipf.mapping.compiler.sources.usage import needs_node
 from ipf.mapping.compiler.targets.actions import TargetCompiler
 from ipf.mapping.language.model import Rule, Source
-from ipf.mapping.runtime.trace import RulePosition
+from ipf.mapping.runtime.budget import CHARACTERS_OF_A_STEP
 
 Loop = Callable[[Block], Block]
 """Turns the body of a rule into a block that runs it for each item."""
@@ -53,9 +53,10 @@ class RuleCompiler:
         self.models = context.models
 
     def rules(self, rules: Sequence[Rule], scope: Scope) -> list[Block]:
-        """The rules of a group, and the marks of the fields that they read."""
+        """The rules of a group, the marks of the fields that they read, and what a call of the group costs."""
         marks = Marks(scope.layout.size)
-        return [marks.write, *(self.rule(rule, scope, marks) for rule in rules)]
+        cost = loops.spend(1 + _steps(rules), self.context.position())
+        return [cost, marks.write, *(self.rule(rule, scope, marks) for rule in rules)]
 
     def rule(self, rule: Rule, outer: Scope, marks: Marks) -> Block:
         """One rule as a block.  `marks`: of the body around it."""
@@ -83,10 +84,7 @@ class RuleCompiler:
 
     def _traced_rule(self, rule: Rule, scope: Scope) -> Block:
         """One rule as a block that records its start and each item in the trace."""
-        place = rule.place
-        at = RulePosition(
-            self.unit.content.url, self.unit.content.file, self.group.name, rule.name, place.line, place.column
-        )
+        at = self.context.position(rule)
         paths = [scope.layout.new_slot() for _ in rule.sources]
         step = scope.layout.new_slot()
         found = [self._traced_loop(one, rule, scope, path) for one, path in zip(rule.sources, paths, strict=True)]
@@ -124,7 +122,8 @@ class RuleCompiler:
             origin=_origin(source, context),
             field=field_of(source, context),
         )
-        return lambda body: loops.each_traced(fetch, variable.slot, path, body), variable
+        cost = self._cost(source, rule)
+        return lambda body: loops.each_traced(fetch, variable.slot, path, body, cost), variable
 
     def _body(self, rule: Rule, scope: Scope, item: Variable, reading: RuleReads, step: int = 0) -> list[Block]:
         """The actions for each item.  `step`: slot of the trace step, in a traced program."""
@@ -175,11 +174,12 @@ class RuleCompiler:
 
         only_first = source.list_mode == "first"
         found = loops.Children(slots[-1], last, variable.slot, only_text, test, only_first)
+        cost, once = self._cost(source, rule), loops.spend(1, self.context.position(rule), is_leaf=True)
 
         def loop(body: Block) -> Block:
-            body = loops.each_child(found, body)
+            body = loops.each_child(found, body, cost)
             for name, outer, inner in reversed(list(zip(way, slots, slots[1:], strict=False))):
-                body = loops.each_child(loops.Children(outer, name, inner), body)
+                body = loops.each_child(loops.Children(outer, name, inner), body, once)
             return body
 
         return Found(loop, variable, context, slots[first_field(source.element)])
@@ -187,8 +187,8 @@ class RuleCompiler:
     def _general_loop(self, source: Source, rule: Rule, scope: Scope, context: Variable, wanted: Kind | None) -> Found:
         if source.element:
             self.context.check_path(context.kind, source)
-            walk, kind = compile_path(self.models, context.kind, source.element, wanted)
-            fetch = loops.items_of(walk, context.slot)
+            steps, kind = compile_steps(self.models, context.kind, source.element, wanted)
+            fetch = loops.items_of([walk for _, walk in steps], context.slot)
         else:
             fetch, kind = loops.context_as_items(context.slot), wanted or context.kind
         fetch, kind = self._restricted(fetch, source, rule, scope, kind)
@@ -200,7 +200,14 @@ class RuleCompiler:
             origin=_origin(source, context),
             field=field_of(source, context),
         )
-        return Found(lambda body: loops.each(fetch, variable.slot, body), variable, context)
+        cost = self._cost(source, rule)
+        return Found(lambda body: loops.each(fetch, variable.slot, body, cost), variable, context)
+
+    def _cost(self, source: Source, rule: Rule) -> Block:
+        """Counts the steps for one item of a source; those of the body belong to the last source."""
+        if source is not rule.sources[-1]:
+            return loops.spend(1, self.context.position(rule))
+        return loops.spend(1 + _steps_of_body(rule), self.context.position(rule), is_leaf=_is_leaf(rule))
 
     def _restricted(self, fetch: Fetch, source: Source, rule: Rule, scope: Scope, kind: Kind) -> tuple[Fetch, Kind]:
         """Applies default, cardinality, where, check, log and list mode, in this order; returns also the resulting
@@ -235,6 +242,27 @@ class RuleCompiler:
         """The rule in an error message: map, group, rule and source; never data."""
         path = f"{source.context}.{source.element}".rstrip(".").replace("_", "-")
         return f"{self.unit.content.name}.{self.group.name}.rule '{rule.name}' at {path}"
+
+
+def _steps(rules: Sequence[Rule]) -> int:
+    """Steps of these rules for one item, without those of the rules that loop, which count their own."""
+    return sum(1 if any(map(_loops, one.sources)) else 1 + _steps_of_body(one) for one in rules)
+
+
+def _steps_of_body(rule: Rule) -> int:
+    texts = sum(len(str(part.value)) for one in rule.targets for part in one.parameters)
+    return len(rule.targets) + len(rule.dependents) + texts // CHARACTERS_OF_A_STEP + _steps(rule.rules)
+
+
+def _is_leaf(rule: Rule) -> bool:
+    """Whether a rule neither loops inside its one loop nor calls a group, also not one chosen by type."""
+    is_one = len(rule.sources) == 1 and not rule.dependents and not rule.is_simple
+    return is_one and all(_is_leaf(one) and not _loops(one.sources[0]) for one in rule.rules)
+
+
+def _loops(source: Source) -> bool:
+    """Whether a rule runs for each item of a source; else once, or not at all."""
+    return bool(source.element or source.list_mode) or _is_restricted(source)
 
 
 def _origin(source: Source, context: Variable) -> Origin:

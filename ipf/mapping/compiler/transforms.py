@@ -24,7 +24,7 @@ from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.translation import TRANSLATED, code_translator, look_up_by_name, translator
 from ipf.mapping.compiler.values import NOTHING, Value, text_source
 from ipf.mapping.language.concepts import ConceptTables
-from ipf.mapping.runtime.run import Frame, Get, Run
+from ipf.mapping.runtime.run import Frame, Get, Run, counted
 from ipf.ports import Json
 
 
@@ -101,7 +101,7 @@ def _escape(context: Context, arguments: Arguments) -> Value:
         if not value:
             return None
         try:
-            return encode(decode(value)) or None
+            return counted(frame[0], encode(decode(value)))
         except ValueError:  # invalid UTF-8, hexadecimal or base64
             frame[0].warnings.append(f"a value that is no {given} was omitted")
             return None
@@ -158,7 +158,7 @@ def _append(context: Context, arguments: Arguments) -> Value:
     parts = [text_of(one) for one in arguments]
 
     def append(frame: Frame) -> str | None:
-        return "".join([text for part in parts if (text := part(frame))]) or None
+        return counted(frame[0], "".join([text for part in parts if (text := part(frame))]))
 
     return Value(append, STRING)
 

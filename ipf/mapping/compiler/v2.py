@@ -30,8 +30,8 @@ class _Unknown:
     def __len__(self) -> int:
         return 1 << 30
 
-    def __getitem__(self, number: int) -> bool:
-        return True
+    def __getitem__(self, number: int) -> str:
+        return "?"
 
 
 _UNKNOWN = _Unknown()
@@ -151,12 +151,6 @@ def _children_named(name: str) -> Callable[[Any], Sequence[Any]]:
         return found
 
     return find
-
-
-def presence(name: str) -> Callable[[Any], bool]:
-    """Whether a node has a child of this name that is neither empty nor null."""
-    find = children(name)
-    return lambda node: bool(find(node))
 
 
 @cache

@@ -204,9 +204,10 @@ class Library:
         """
         result = self.explain(claimed, overrides)
         made, unmapped = result.made, self.unmapped_codes(result.unmapped)
+        is_snapshot = self.environment.identity.sends_snapshots(claimed.source_system, claimed.message_type)
         return Mapped(
             made.bundle, result.map_url, unmapped, made.references, None, made.entries, result.unread,
-            result.map_version,
+            result.map_version, not is_snapshot,
         )  # fmt: skip
 
     def explain(self, claimed: Claimed, overrides: Overrides | None = None, *, trace: bool = False) -> MappingResult:

@@ -167,14 +167,15 @@ def transform(
     is_message = isinstance(source, Message)
     key = key or source_key(source)
     with message_zone(source.header.field(7) if isinstance(source, Message) else "", offset):
+        size = 0 if is_message else len(dumps(source))
         if trace and is_message:
             program.run(source, key, overrides=overrides)  # a traced program marks no fields
-        target, run = program.run(source, key, trace=trace, overrides=overrides)
+        target, run = program.run(source, key, trace=trace, overrides=overrides, characters=size)
     made = None
     if isinstance(source, Message):
         made = complete(target, run, message_rules(program, source, table or IdentityTable()))
     elif run.is_bundle:
-        name_entries(target, run.urns, run.references)
+        name_entries(target, run.urns, run.references, run.spend)
     if run.trace is not None:
         run.trace.finish(target, made.merged if made is not None else {})
     return Transformed(

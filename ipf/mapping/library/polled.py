@@ -55,7 +55,8 @@ def explain(
     moves, map_url, version = _NOTHING, NORMALIZATION, ""
     if library is not None:
         program = library.program_for(claimed.message_type)
-        target, run = program.run(content, key, trace=trace, overrides=overrides)
+        size = len(claimed.raw)
+        target, run = program.run(content, key, trace=trace, overrides=overrides, characters=size)
         bundle, moves = _as_bundle(target), program.moves
         map_url, version = program.content.url, program.version
         _keep_id(bundle, content)

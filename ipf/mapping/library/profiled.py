@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from ipf.mapping.bundle.substance import check_bundle
 from ipf.mapping.language.concepts import Overrides
 from ipf.mapping.library import polled
 from ipf.mapping.library.maps import Library, MappingResult, ProfiledMessage
@@ -66,14 +67,23 @@ class ProfiledMapper:
         if message.is_json:
             return polled.transform(library, profiled, message, await self._overrides(message))
         if profiled is None:
-            return await self._remote.transform(message)
+            return _checked(await self._remote.transform(message), message, library)
         if profiled.library is not None:
             overrides = await self._overrides(message)
             with zone_of_sender(profiled.zone):
                 mapped = profiled.library.transform(profiled.message, overrides)
         else:
-            mapped = await self._remote.transform(profiled.message)
+            mapped = _checked(await self._remote.transform(profiled.message), profiled.message, library)
         return replace(mapped, origin=profiled.origin)
+
+
+def _checked(mapped: Mapped, message: Claimed, library: Library) -> Mapped:
+    """The Bundle of a mapping service: it stores something of what the message is about (else Problem REQUIRED), and an
+    update keeps what it lacks, unless the sender sends snapshots.
+    """
+    check_bundle(mapped.bundle)
+    table = library.environment.identity
+    return replace(mapped, keeps_omitted=not table.sends_snapshots(message.source_system, message.message_type))
 
 
 _: type[Mapper] = ProfiledMapper

@@ -31,8 +31,9 @@ Source = tuple[tuple[str | int, ...], str, tuple[str | int, ...] | None, Any, st
 @dataclass(frozen=True, slots=True)
 class Result:
     """Content as JSON, the references in it, notes (unmapped codes, warnings, logs, dropped values), the bits of the
-    fields that the group read, by the slot of the segment, the fields that elements of resources come from, and for
-    each new entry the slots of the segments that it is made from.
+    fields that the group read, by the slot of the segment, the fields that elements of resources come from, for each
+    new entry the slots of the segments that it is made from, and the steps that the group took: a replay counts the
+    same ones, so whether a message exceeds the budget does not depend on the cache.
     """
 
     text: bytes
@@ -41,6 +42,7 @@ class Result:
     reads: tuple[tuple[int, int], ...] = ()
     sources: tuple[Source, ...] = ()
     made_from: tuple[tuple[int, ...], ...] = ()
+    steps: int = 0
 
 
 class Recorder:
@@ -60,9 +62,11 @@ class Recorder:
                  run.unmapped, run.warnings, run.logs, run.dropped)  # fmt: skip
         references, entries, urns, sources, *notes = map(len, lists)
         mark = run.mark()
+        steps = run.steps_left
         run.is_recording = True
         reads = self._act(frame, act)
         run.is_recording = False
+        steps -= run.steps_left
         run.tidy(mark, (*targets, bundle))
         run.complete(mark.checked)
         entries_added: list[Json] = bundle.get("entry", [])[entries:]
@@ -79,7 +83,7 @@ class Recorder:
         new_notes = tuple(tuple(one[count:]) for one, count in zip(noted, notes, strict=True))
         known = _sources(run.sources[sources:], content, targets)
         made_from = tuple(self._made_from(frame, one["resource"]) for one in entries_added)
-        return Result(text, links, new_notes if any(new_notes) else None, reads, known, made_from)
+        return Result(text, links, new_notes if any(new_notes) else None, reads, known, made_from, steps)
 
     def _made_from(self, frame: Frame, resource: Json) -> tuple[int, ...]:
         nodes = {id(one) for one in frame[0].made_from.get(id(resource), ())}
@@ -174,6 +178,7 @@ class Replay:
 
     def __call__(self, frame: Frame, result: Result) -> None:
         links, notes, sources = result.links, result.notes, result.sources
+        frame[0].steps_left -= result.steps
         for slot, bits in result.reads:
             frame[slot].reads |= bits
         content = orjson.loads(result.text)

@@ -11,7 +11,7 @@ Source: https://hl7.org/fhir/R4/bundle.html#references, https://hl7.org/fhir/R4/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ipf.ports import Json
@@ -126,10 +126,16 @@ def unlink(holder: Json, key: str, text: str) -> bool:
     return holder.pop(key, None) is not None
 
 
-def settle(references: Iterable[Reference], named: Iterable[tuple[Json, str]], created: Iterable[Reference]) -> None:
+def settle(
+    references: Iterable[Reference],
+    named: Iterable[tuple[Json, str]],
+    created: Iterable[Reference],
+    spend: Callable[[int], None],
+) -> None:
     """Give each resource that is referred to an id, and write its final reference, in a result that is no Bundle.
 
     `named`: resources and the ids made for them.  `created`: elements made by the run, as (parent, name, element).
+    `spend`: counts steps of the run.
     """
     pairs = list(named)
     names = {id(resource): name for resource, name in pairs}
@@ -139,14 +145,24 @@ def settle(references: Iterable[Reference], named: Iterable[tuple[Json, str]], c
     contained = {id(child) for _, name, child in created if name == "contained"}
     for holder, key, resource in references:
         if key in holder and id(resource) in names and resource.get("id"):
+            spend(_length(holder[key]))
             is_inside = id(resource) in contained
             kind = resource["resourceType"]
             before = (f"{kind}/{resource['id']}", f"{kind}/{names[id(resource)]}")
             point(holder, key, before, f"#{resource['id']}" if is_inside else before[0])
 
 
-def name_entries(bundle: Json, urns: dict[int, str], references: Iterable[Reference]) -> None:
-    """Give the entries of a Bundle that references mean their fullUrls; one that the map has set stays."""
+def _length(held: Any) -> int:
+    return len(held) if type(held) is list else 0
+
+
+def name_entries(
+    bundle: Json, urns: dict[int, str], references: Iterable[Reference], spend: Callable[[int], None]
+) -> None:
+    """Give the entries of a Bundle that references mean their fullUrls; one that the map has set stays.
+
+    `spend`: counts steps of the run.
+    """
     urls: dict[int, str] = {}
     for entry in bundle.get("entry") or ():
         resource = entry.get("resource")
@@ -157,4 +173,5 @@ def name_entries(bundle: Json, urns: dict[int, str], references: Iterable[Refere
                 entry["fullUrl"] = urn
     for holder, key, resource in references:
         if key in holder and id(resource) in urls:
+            spend(_length(holder[key]))
             point(holder, key, (urns[id(resource)],), urls[id(resource)])

@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from ipf.fhir.fhirpath.functions import patterns
 from ipf.mapping.language.concepts import Overrides
+from ipf.mapping.runtime.budget import (
+    CHARACTERS_OF_A_STEP,
+    LONG,
+    LONGEST,
+    READ_IN_A_STEP,
+    STEPS,
+    out_of_steps,
+    too_deep,
+    too_long,
+)
 from ipf.mapping.runtime.mending import TypeRules, align, drop_void, keep_as_sent, printable
 from ipf.mapping.runtime.references import SourceReferences, settle, unlink
-from ipf.mapping.runtime.trace import Step, Trace
+from ipf.mapping.runtime.trace import RulePosition, Step, Trace
 from ipf.ports import Json
 
 _LAST = tuple(f"{number:04x}" for number in range(1024))
@@ -59,7 +70,9 @@ class Run:
     that are referred to where there is no Bundle, with the ids made for them.  `copied`: the objects of copies whose
     type the map does not know, with their FHIR type or "", and the names of their elements, by id().  `sources`: the
     HL7 v2 fields of elements of resources, as (owner, name, value or item, fields), in the order in which they were
-    written.  `made_from`: the segments that each resource was made from, by id() of the resource.
+    written.  `made_from`: the segments that each resource was made from, by id() of the resource.  `limit`: the steps
+    that the run may take (`budget`); `steps_left`: those that it has left.  `depth`: calls of groups from inside
+    themselves.
     """
 
     key: bytes
@@ -87,9 +100,35 @@ class Run:
     copied: dict[int, tuple[Json, str, frozenset[str]]] = field(default_factory=dict)
     sources: list[tuple[Json, str, Any, str]] = field(default_factory=list)
     made_from: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    limit: int = STEPS
+    steps_left: int = STEPS
+    depth: int = 0
     _count: int = 0
     _stem: str = ""
     _in_source: SourceReferences | None = None
+
+    def spend(self, steps: int, at: RulePosition | None = None) -> None:
+        """Count steps.  Problem COSTLY beyond the budget."""
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise out_of_steps(self.limit, at)
+
+    def spend_on_text(self, characters: int) -> None:
+        """Count the work on a long text."""
+        self.spend(characters // CHARACTERS_OF_A_STEP)
+
+    def reads(self, characters: int) -> bool:
+        """Count the reading of a long field; always true."""
+        self.spend(characters // READ_IN_A_STEP)
+        return True
+
+    def exhausted(self, at: RulePosition) -> None:
+        """Problem COSTLY: the steps are used up."""
+        raise out_of_steps(self.limit, at)
+
+    def too_deep(self, at: RulePosition) -> None:
+        """Problem COSTLY: groups call themselves too often."""
+        raise too_deep(at)
 
     @property
     def in_source(self) -> SourceReferences:
@@ -155,13 +194,15 @@ class Run:
 
     def finish(self, root: Json) -> None:
         """Clean up the result; call once, after the map."""
+        self.spend(0)
         _place_last(self.lasts)
         self.tidy(NOTHING_YET, (root,))
         while self._drop_dead_references():
+            self.spend(len(self.created) + len(self.references))
             self.tidy(NOTHING_YET, (root,))
         self.complete(0)
         if self.named:
-            settle(self.references, self.named.values(), self.created)
+            settle(self.references, self.named.values(), self.created, self.spend)
 
     def mark(self) -> Mark:
         """The lengths of the lists of elements."""
@@ -185,6 +226,7 @@ class Run:
         created, extensions, extended, _ = since
         self.prune(created, roots)
         while self.is_bundle and (drop_void(self.extensions[extensions:]) or align(self.extended[extended:])):
+            self.spend(len(self.created) - created)
             self.prune(created, roots)
 
     def complete(self, since: int) -> None:
@@ -228,9 +270,25 @@ class Run:
             if len(resource) > 1:
                 alive.append(reference)
             else:
+                self.spend(len(holder.get(name, "")) // CHARACTERS_OF_A_STEP)
                 dropped = unlink(holder, name, self.reference(resource)) or dropped
         self.references = alive
         return dropped
+
+
+def counted(run: Run, text: str) -> str | None:
+    """A text that a rule has made, of bounded length; a long one counts as steps.  None for an empty one."""
+    if len(text) > LONG:
+        run.spend_on_text(len(text))
+        if len(text) > LONGEST:
+            raise too_long()
+    return text or None
+
+
+def matched(run: Run, text: str, regex: str) -> bool:
+    """Whether a regular expression matches any part of a text; counts the work."""
+    run.spend(patterns.steps(text, regex))
+    return patterns.search(text, regex)
 
 
 def _place_last(lasts: Iterable[tuple[list[Any], Any]]) -> None:

@@ -6,7 +6,8 @@ each segment's fields that have a value and no mark (`PID-24`), of the marked fi
 no rule of the map reads (`OBX-3.1`), and `PID-5[2]` where no rule reads more than one of several repetitions.  A
 segment of which no field was read is listed as a whole, unless all of it is ignored on purpose.
 
-Marks of fields are those of the run.  Components are those that any rule of the map reads, whether it fired or not.
+Marks of fields are those of the run.  Components are those that any rule of the map reads, whether it fired or not; one
+that conditions compare with some values is read if it has one of them.
 
 Empty fields, null values (`""`) and separators without content are no values.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ipf.hl7.message import Message, Segment
@@ -36,12 +38,15 @@ number, repetitions by field and REPETITIONS.
 class ReadPart(NamedTuple):
     """What the rules of a map read of a field: `components`, and whether a rule reads every repetition.
 
-    `types`: the data types of the field, the newest first; empty when a segment says it (OBX-5).
+    `types`: the data types of the field, the newest first; empty when a segment says it (OBX-5).  `compared`: the
+    values of further components that conditions ask for; `coded`: what counts as read when the first component has one.
     """
 
     components: frozenset[int]
     every: bool
     types: tuple[str, ...] = ()
+    compared: Mapping[int, frozenset[str]] = MappingProxyType({})
+    coded: frozenset[int] = frozenset()
 
 
 ReadParts = Mapping[str, Mapping[int, ReadPart]]
@@ -125,7 +130,8 @@ class UnreadFields:
             read_part = known[number]
             if segment.fields[number].isalnum() and 1 in read_part.components:  # the usual case
                 continue
-            parts = unread_parts(segment, number, read_part.components, every=read_part.every)
+            parts = unread_parts(segment, number, read_part.components, read_part.compared, read_part.coded,
+                                 every=read_part.every)  # fmt: skip
             found += [self._part(segment, number, one, read_part.types) for one in parts]
         return found
 

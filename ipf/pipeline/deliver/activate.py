@@ -7,7 +7,8 @@ service's own row.  Crash: the row is unchanged, and the next step takes it agai
 A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`.  A
 handshake that fails is repeated with growing pauses for 30 seconds (`handshake.py`); then the status is `error`, and
 its text says how often it was tried.  Each attempt is in the ledger.  Other subscriptions are activated without a
-request (decisions section 6).  A channel that this server does not support makes the status `error` with the reason.
+request (decisions section 6), so are those of a channel over which nothing is ever sent (email without a mail server).
+A channel that this server does not support makes the status `error` with the reason.
 
 The specification expects activation "within about a second": writing a Subscription notifies this stage, and its
 worker polls every second.  Handshakes run concurrently, so that a slow endpoint does not delay others.
@@ -19,12 +20,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.pipeline.deliver.handshake import ACTIVATION_SECONDS, pause_after, shake_hands
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.worker import Sleep, finished_within
 from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 from ipf.subscriptions.criteria import end_of
@@ -36,6 +38,8 @@ CHECK_INTERVAL = timedelta(seconds=0.9)
 LEAST_TIME_LIMIT_SECONDS = 1.0
 LONGEST_UNSEEN_CHANGE_SECONDS = 1.0
 """A Subscription that is changed between two handshakes gets the new one within a second."""
+MOST_LOOKS_A_SECOND = 100
+"""Looks at the Subscriptions between handshakes: with more of them each is seen later."""
 
 # set_status(tenant, subscription id, status, error text or None, version or None): Problem when it cannot be written.
 # Nothing is written when the Subscription has another version: it was requested again, or changed.
@@ -56,8 +60,8 @@ class Activate:
     """The stage; `step` changes the status of up to `BATCH` subscriptions of each kind.
 
     `set_status` writes `active` or `error` for a `requested` subscription, `end` writes `off` or `error` in any status.
-    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `clock`: of the pauses between
-    handshakes; None = one handshake decides.
+    `unserved()`: (tenant, id, version, reason) of subscriptions that cannot fire.  `never_sent`: channel types over
+    which nothing is sent.  `clock`: of the pauses between handshakes; None = one handshake decides.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Activate:
         now: Clock = lambda: datetime.now(UTC),
         end: SetStatus | None = None,
         unserved: Callable[[], Awaitable[Sequence[tuple[str, str, str, str]]]] = _no_unserved,
+        never_sent: frozenset[str] = frozenset(),
         clock: IReactorTime | None = None,
     ) -> None:
         self._queue = queue
@@ -78,6 +83,7 @@ class Activate:
         self._now = now
         self._end = end
         self._unserved = unserved
+        self._never_sent = never_sent
         self._clock = clock
         self._pauses: list[Sleep] = []
         self._logged_refusals: dict[SubscriptionKey, str] = {}
@@ -96,8 +102,18 @@ class Activate:
         }
         for subscription in waiting:
             if subscription not in self._handshakes:
-                moved += await self._activate(*subscription)
+                moved += await self._activated(subscription)
         return moved > 0
+
+    async def _activated(self, subscription: SubscriptionKey) -> bool:
+        """`_activate`; what nobody foresaw ends in the status `error`, and the next Subscription is taken."""
+        try:
+            return await self._activate(*subscription)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            log.failure("Subscription/{id} could not be activated", id=subscription[1])
+            return await self._change_status(self._set_status, *subscription, "error", reason_of(error))
 
     async def stop(self, within_seconds: float, clock: IReactorTime) -> bool:
         """Wait for running handshakes; False on timeout: they are repeated after the next start."""
@@ -133,6 +149,8 @@ class Activate:
         if lease is None or self._compose is None:
             return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         terms = self._compose.terms(lease.resource)
+        if terms.channel_type in self._never_sent:
+            return await self._change_status(self._set_status, tenant, subscription_id, "active", None)
         channel = self._channels.get(terms.channel_type)
         reason = channel.unavailable if channel else f"this server has no channel {terms.channel_type}"
         if channel is None or reason is not None or not terms.needs_handshake:
@@ -170,6 +188,11 @@ class Activate:
                 raise
             except Problem as problem:
                 return f"it cannot be composed: {problem.text}"
+            except CancelledError:
+                raise
+            except Exception as error:
+                log.failure("the handshake for Subscription/{id} failed", id=lease.subscription_id)
+                return f"the handshake failed: {reason_of(error)}"
             if self._stopping and not attempt.succeeded:
                 raise _Stopped  # the stop may have cancelled the request
             failures += 1
@@ -193,11 +216,12 @@ class Activate:
                 raise _Stopped
             if seconds <= 0:
                 return
-            pause = Sleep(self._clock, min(seconds, LONGEST_UNSEEN_CHANGE_SECONDS))
+            unseen = max(LONGEST_UNSEEN_CHANGE_SECONDS, len(self._handshakes) / MOST_LOOKS_A_SECOND)
+            pause = Sleep(self._clock, min(seconds, unseen))
             self._pauses.append(pause)
             await pause.finished
             self._pauses.remove(pause)
-            seconds -= LONGEST_UNSEEN_CHANGE_SECONDS
+            seconds -= unseen
 
     async def _is_unchanged(self, lease: Lease) -> bool:
         """Whether the Subscription is what it was; otherwise a new handshake follows."""
@@ -222,11 +246,14 @@ class Activate:
             await set_status(tenant, subscription_id, status, error, version_id)
         except StoreUnreachable:
             raise
-        except Problem as problem:
+        except CancelledError:
+            raise
+        except Exception as failed:
             # Deleted or changed in the meantime: the next step takes it again if it is still requested.
-            if self._logged_refusals.get((tenant, subscription_id)) != str(problem):
-                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=str(problem))
-            self._logged_refusals[tenant, subscription_id] = str(problem)
+            problem = reason_of(failed)
+            if self._logged_refusals.get((tenant, subscription_id)) != problem:
+                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=problem)
+            self._logged_refusals[tenant, subscription_id] = problem
             return False
         if error is None:
             log.info("Subscription/{id} is {status}", id=subscription_id, status=status)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
@@ -20,11 +22,14 @@ from ipf.ports import (
     Channel,
     Compose,
     Delivered,
+    DeliveryEnd,
+    DeliveryQueue,
     Event,
     Lease,
     Terms,
 )
 from ipf.ports.audit.records import Audit
+from ipf.ports.delivery import Settled
 from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry.logs import event_line
 
@@ -44,6 +49,27 @@ def attempt_of(events: Sequence[Event], attempted_at: datetime, delivered: Deliv
     )  # fmt: skip
 
 
+def terms_of(compose: Compose, lease: Lease) -> Terms:
+    """The terms of a lease.  Those of a Subscription that cannot be read name no channel, so that its attempts fail."""
+    try:
+        return compose.terms(lease.resource)
+    except Exception:
+        log.failure("the terms of Subscription/{id} cannot be read", id=lease.subscription_id)
+        return Terms("", "")
+
+
+async def settle(queue: DeliveryQueue, lease: Lease, end: DeliveryEnd) -> Settled | None:
+    """Settle a lease.  What the store refuses of its ledger and its audit records is left out: else the same events
+    would be sent again and again."""
+    try:
+        return await queue.settle(lease, end)
+    except (StoreUnreachable, CancelledError):
+        raise
+    except Exception:
+        log.failure("the attempts of Subscription/{id} cannot be written", id=lease.subscription_id)
+        return await queue.settle(lease, replace(end, attempts=(), audits=()))
+
+
 async def send(compose: Compose, channel: Channel, lease: Lease, events: Sequence[Event]) -> Delivered:
     """Compose and send a notification of these events, or a heartbeat.
 
@@ -58,7 +84,13 @@ async def send(compose: Compose, channel: Channel, lease: Lease, events: Sequenc
     except Exception:
         log.failure("the notification for Subscription/{id} cannot be composed", id=lease.subscription_id)
         return Delivered(None, 0, "the notification cannot be composed")
-    return await channel.send(notification)
+    try:
+        return await channel.send(notification)
+    except (StoreUnreachable, SubscriptionChanged, CancelledError):
+        raise
+    except Exception as error:
+        log.failure("the notification for Subscription/{id} cannot be sent", id=lease.subscription_id)
+        return Delivered(None, 0, f"unexpected {type(error).__name__}")
 
 
 def audits_of(

@@ -50,6 +50,8 @@ from ipf.pipeline.deliver.attempts import (
     reason_of,
     retry_delay_seconds,
     send,
+    settle,
+    terms_of,
 )
 from ipf.pipeline.deliver.authorization import SubscriptionChanged
 from ipf.pipeline.deliver.destinations import Destinations, Postponed
@@ -57,18 +59,7 @@ from ipf.pipeline.deliver.lease_run import LeaseRun, all_ended
 from ipf.pipeline.deliver.timer import Timer
 from ipf.pipeline.deliver.window import Outcome, Window
 from ipf.pipeline.worker import FailureLog, Sleep, Worker, finished_within
-from ipf.ports import (
-    Backoff,
-    Channel,
-    Channels,
-    Clock,
-    Compose,
-    Delivered,
-    DeliveryQueue,
-    Event,
-    Lease,
-    Notifier,
-)
+from ipf.ports import Backoff, Channel, Channels, Clock, Compose, Delivered, DeliveryQueue, Event, Lease, Notifier
 from ipf.ports.delivery import AuthorizationFilter, Settled
 from ipf.security.audit.delivery import AuditDelivery
 from ipf.telemetry import metrics
@@ -85,6 +76,7 @@ CAPACITY_CHECK_SECONDS = 0.05
 SETTLE_SECONDS = 0.5
 MIN_LEASE_INTERVAL_SECONDS = 0.01
 MAX_TURN_SECONDS = 5.0
+NEVER_SENT_PAUSE = timedelta(minutes=1)  # until the next look at a heartbeat that is not sent
 T = TypeVar("T")
 
 
@@ -94,7 +86,7 @@ class Deliver:
     `lease_seconds` must exceed the time limit of the channels.  `clock`: monotonic time; `now`: wall clock; `chance` in
     [0, 1) spreads waits.  `authorization_filter` removes events that the subscriber may not receive
     (`authorization.py`).  `audit`: makes the records of attempts.  `in_flight`: notifications of one subscription in
-    flight; 1 is strictly in order of number.
+    flight; 1 is strictly in order of number.  `never_sent`: channel types whose events are skipped without an attempt.
     """
 
     def __init__(
@@ -116,8 +108,10 @@ class Deliver:
         chance: Callable[[], float] = random.random,
         authorization_filter: AuthorizationFilter | None = None,
         audit: AuditDelivery | None = None,
+        never_sent: frozenset[str] = frozenset(),
     ) -> None:
         self._queue = queue
+        self._never_sent = never_sent
         self._channels = channels
         self._compose = compose
         self._chance = chance
@@ -173,7 +167,7 @@ class Deliver:
 
     def _begin(self, leases: Sequence[Lease], is_heartbeat: bool = False) -> bool:
         for lease in leases:
-            now, terms = self._clock.seconds(), self._compose.terms(lease.resource)
+            now, terms = self._clock.seconds(), terms_of(self._compose, lease)
             run = LeaseRun(lease, terms, lease.until, now, now, lease.failing_since, lease.attempt_count, is_heartbeat)
             running = Deferred.fromCoroutine(self._run(run))
             if not run.ended:
@@ -190,8 +184,6 @@ class Deliver:
         idle = await self._worker.stop(within_seconds)
         await self._heartbeat_worker.stop(within_seconds)
         return await finished_within(list(self._runs.values()), within_seconds, self._clock) and idle
-
-    # -- capacity
 
     def _count_notification(self) -> None:
         self._notification_count += 1
@@ -221,8 +213,6 @@ class Deliver:
         if run.notification_count != self._notification_count and not self._stopping:
             self._worker.wake()  # a notification arrived after the last read of this subscription's events
 
-    # -- one lease
-
     async def _run(self, run: LeaseRun) -> None:
         try:
             await self._send_all(run)
@@ -231,19 +221,28 @@ class Deliver:
         except Exception as error:
             if not self._stopping:
                 self._failures.failed(error)  # the events are due again when the lease expires
+                if not isinstance(error, StoreUnreachable):
+                    await self._record_unforeseen(run, error)
         finally:
             self._finish(run)
 
+    async def _record_unforeseen(self, run: LeaseRun, error: Exception) -> None:
+        """What nobody foresaw counts as a failed attempt: in the end the status is `error`."""
+        try:
+            await self._record_failure(run, run.lease.events, Delivered(None, 0, f"unexpected {type(error).__name__}"))
+        except Exception as failed:
+            self._failures.failed(failed)
+
     async def _send_all(self, run: LeaseRun) -> None:
         events = run.lease.events
+        is_sent = run.terms.channel_type not in self._never_sent
+        if run.is_heartbeat and not events and not is_sent:
+            await self._settle(run, retry_at=self._now() + NEVER_SENT_PAUSE)
+            return
         if run.is_heartbeat and not events and not await self._send_batch(run, [()]):
             return
         while True:
-            sent = (
-                events
-                if self._authorization_filter is None
-                else await self._persist(run, partial(self._authorization_filter, run.lease, events))
-            )
+            sent = await self._permitted(run, events) if is_sent else ()
             size = run.terms.max_count
             if not await self._send_batch(run, [sent[start : start + size] for start in range(0, len(sent), size)]):
                 return
@@ -256,6 +255,12 @@ class Deliver:
             if not events:
                 await self._settle(run)
                 return
+
+    async def _permitted(self, run: LeaseRun, events: Sequence[Event]) -> Sequence[Event]:
+        """The events that the subscriber may receive."""
+        if self._authorization_filter is None:
+            return events
+        return await self._persist(run, partial(self._authorization_filter, run.lease, events))
 
     async def _send_batch(self, run: LeaseRun, notifications: Sequence[Sequence[Event]]) -> bool:
         """Send notifications; False when that ended the lease: a failure, a yield, or the lease is not held."""
@@ -394,10 +399,9 @@ class Deliver:
         until = self._until() if keep else None
         count = run.failures if failures is None else failures
         end = run.end(retry_at, count, until, more)
-        settled = await self._persist(run, partial(self._queue.settle, run.lease, end))
+        settled = await self._persist(run, partial(settle, self._queue, run.lease, end))
         run.settled = self._clock.seconds()
-        if until is not None:
-            run.until = until
+        run.until = until or run.until
         if settled is None:
             log.warn("the lease on Subscription/{id} was lost", id=run.lease.subscription_id)
         elif retry_at is not None and not self._stopping:

@@ -123,6 +123,8 @@ class WebsocketNotifier:
 
     async def bind(self, client: WebsocketClient, session: Session, subscription_id: str) -> None:
         """See `ports.WebsocketHub.bind`."""
+        if session.refusal is not None:
+            raise Problem(Category.UNAUTHORIZED, session.refusal)
         lease = await self._queue.websocket_subscription(session.tenant, subscription_id)
         if session.until is not None and session.until <= self._now():
             raise Problem(Category.UNAUTHORIZED, "the token of this connection has expired")

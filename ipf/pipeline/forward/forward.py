@@ -3,7 +3,8 @@
 What arrives: a destination, its ledger, and a connection.  What leaves: each pending message, framed, and the end of
 each attempt in the ledger.  AA and CA: sent.  AR and CR: a dead letter at once, since the same message would be refused
 again.  AE, CE, no acknowledgement in time, no connection: tried again after 1 second, then twice as long, at most 5
-minutes, and the messages behind it wait.  After `max_attempts` it is a dead letter.
+minutes, and the messages behind it wait.  After `max_attempts` it is a dead letter, and after UNFORESEEN_ATTEMPTS when
+something fails with it that nobody foresaw.
 
 Crash: an attempt whose end was not written is made again.  Source: HL7 v2.9 section 2.9; docs/forwarding.md.
 """
@@ -11,14 +12,16 @@ Crash: an attempt whose end was not written is made again.  Source: HL7 v2.9 sec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
-from ipf.errors import Problem
+from ipf.errors import Problem, StoreUnreachable
 from ipf.hl7.answers import GOOD, AckAnswer
 from ipf.hl7.header import scan_header
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.forward.changes import changed, matches
 from ipf.ports.messages.forwards import Candidate, Destination, Forwarded, ForwardStatus, ForwardStore, NotSent, Pending
 
@@ -28,6 +31,7 @@ LEASE_SECONDS = 90.0  # longer than an acknowledgement may take
 LOOK_SECONDS = 0.5
 FILLED_AT_ONCE = 500
 WHOLE_AT_ONCE = 20  # messages that are read whole for a condition
+UNFORESEEN_ATTEMPTS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 300.0
 _REFUSED = ("AR", "CR")
 
@@ -87,7 +91,7 @@ class Forwarder:
     def _matches(self, message: Candidate) -> bool:
         try:
             return matches(self.destination, message)
-        except Problem:
+        except Exception:
             return True  # the same failure at the attempt makes it a dead letter
 
     async def _send_pending(self, fence: int) -> float | None:
@@ -109,7 +113,16 @@ class Forwarder:
         The ledger does not take the end of a message that an operator has skipped or deleted meanwhile.
         """
         name = self.destination.name
-        if await self.store.settle(name, fence, end, LEASE_SECONDS):
+        try:
+            is_settled = await self.store.settle(name, fence, end, LEASE_SECONDS)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception:  # the text of the receiver: without its end the message would be sent again and again
+            log.failure("event=forward_end_refused destination={destination}", event="forward_end_refused",
+                        destination=name)  # fmt: skip
+            plain = replace(end, code="", text="the answer of the receiver could not be written")
+            is_settled = await self.store.settle(name, fence, plain, LEASE_SECONDS)
+        if is_settled:
             return True
         return await self.store.renew(name, fence, LEASE_SECONDS)
 
@@ -121,6 +134,10 @@ class Forwarder:
             return self._ended(pending, ForwardStatus.DEAD_LETTER, "refused", "", str(problem))
         except NotSent as failure:
             return self._failed(pending, "", str(failure))
+        except CancelledError:
+            raise
+        except Exception as error:
+            return self._failed_unforeseen(pending, error)
         if answer.code in GOOD:
             return self._ended(pending, ForwardStatus.SENT, "sent", answer.code, answer.text)
         if answer.code in _REFUSED:
@@ -135,6 +152,14 @@ class Forwarder:
         self._tell("forward_failed", pending, f"{code} {text}".strip())
         self.metrics.forwarded(self.destination.name, "failed")
         return Forwarded(pending.message_id, ForwardStatus.PENDING, code, text, wait)
+
+    def _failed_unforeseen(self, pending: Pending, error: Exception) -> Forwarded:
+        """Tried again some times, since the cause may be around the message; then the next one is sent."""
+        log.failure("event=forward_failed destination={destination}", event="forward_failed",
+                    destination=self.destination.name)  # fmt: skip
+        if pending.attempts + 1 >= UNFORESEEN_ATTEMPTS:
+            return self._ended(pending, ForwardStatus.DEAD_LETTER, "refused", "", reason_of(error))
+        return self._failed(pending, "", reason_of(error))
 
     def _ended(self, pending: Pending, status: ForwardStatus, outcome: str, code: str, text: str) -> Forwarded:
         self.metrics.forwarded(self.destination.name, outcome)

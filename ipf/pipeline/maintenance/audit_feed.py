@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from ipf.errors import StoreUnreachable
+from ipf.pipeline.equal_failures import EqualFailures, reason_of
 from ipf.ports import Clock, Json
 from ipf.ports.audit.feed import AuditFeedStore, FedRecord, LogStream, OpenStream, StreamLost
 from ipf.ports.threads import RunInThread, run_inline
@@ -73,6 +76,7 @@ class AuditFeed:
         self._sent = self._confirmed = 0
         self._failures = 0
         self._reason = ""
+        self._equal = EqualFailures()
         self._is_sender = False
         self._behind = 0.0
 
@@ -90,6 +94,12 @@ class AuditFeed:
                 await self._confirm()
         except StreamLost as lost:
             self._wait(str(lost))
+            return False
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            log.failure("event=audit_feed_failed", event="audit_feed_failed")
+            self._wait(reason_of(error))
             return False
         return has_more
 
@@ -117,7 +127,7 @@ class AuditFeed:
         if wanted:
             oldest = min(one.audit.recorded_at for one in wanted if one.audit is not None)
             self._note_behind(max((self._now() - oldest).total_seconds(), 0.0))
-            frames = await self._run_in_thread(lambda: self._render(wanted))
+            frames = await self._run_in_thread(lambda: self._frames(wanted))
             if self._stream is None:
                 self._stream = await self._open_stream()
                 self._opened_at = self._seconds()
@@ -125,6 +135,20 @@ class AuditFeed:
             metrics.records_sent(len(wanted))
         self._sent = records[-1].position
         return len(records) == BATCH
+
+    def _frames(self, records: Sequence[FedRecord]) -> bytes:
+        """The frames of records.  One that cannot be rendered is left out, with its position in the log."""
+        try:
+            frames = self._render(records)
+        except Exception as error:
+            if len(records) > 1:
+                return b"".join([self._frames((one,)) for one in records])
+            position = records[0].position
+            log.failure("event=audit_feed_left_out position={position}", event="audit_feed_left_out", position=position)
+            self._equal.failed(reason_of(error))
+            return b""
+        self._equal.worked()
+        return frames
 
     def _is_due(self) -> bool:
         if self._stream is None:
@@ -178,6 +202,8 @@ class AuditFeed:
         """The details of the health component.  RuntimeError: the log server does not take the records."""
         if self._reason:
             raise RuntimeError(f"the log server does not take audit records: {self._reason}")
+        if self._equal.problem is not None:
+            raise RuntimeError(f"audit records cannot be rendered: {self._equal.problem}")
         if not self._is_sender:
             return {"sender": False}
         return {"sender": True, "position": self._confirmed, "seconds_behind": round(self._behind)}

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.parameters.compartments import compartments
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.maintenance.export_order import AHEAD, ExportOrder
 from ipf.ports import FhirStore, Version
 from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
@@ -68,9 +70,12 @@ class Export:
             after, part = await self._next(job)
         except StoreUnreachable:
             raise
-        except Problem as problem:
-            log.error("event=export_failed job={job} {reason}", job=job.id[:8], reason=problem.text)
-            after, part = replace(job, status="failed", error=problem.text), None
+        except CancelledError:
+            raise
+        except Exception as error:
+            reason = error.text if isinstance(error, Problem) else reason_of(error)
+            log.failure("event=export_failed job={job} {reason}", job=job.id[:8], reason=reason)
+            after, part = replace(job, status="failed", error=reason), None
         await self._exports.write(after, part)
         return True
 

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from ipf.errors import StoreUnreachable
+from ipf.pipeline.equal_failures import reason_of
 from ipf.ports import Clock, Json
 from ipf.ports.messages.statistics import Pruner, RetentionPolicy
 from ipf.telemetry import metrics
@@ -46,6 +49,12 @@ class Retention:
         self._seconds = seconds
         self._stopping = False
         self._renewed = 0.0
+        self._failed: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """The kinds that the last run could not remove, and why; None if there are none."""
+        return "; ".join(f"{kind}: {reason}" for kind, reason in self._failed.items()) or None
 
     def stop(self) -> None:
         """End the run after the batch in hand."""
@@ -58,11 +67,24 @@ class Retention:
         self._renewed = self._seconds()
         removed: Json = {}
         for kind in self._pruner.kinds:
-            if self._policy.days(kind) and not await self._run(kind, removed):
+            if self._policy.days(kind) and not await self._run_apart(kind, removed):
                 return False
         await self._pruner.end_run(self._worker, removed)
         log.info(event_line("retention", **removed))
         return False
+
+    async def _run_apart(self, kind: str, removed: Json) -> bool:
+        """`_run`; a kind that cannot be removed does not keep the others."""
+        try:
+            is_done = await self._run(kind, removed)
+            self._failed.pop(kind, None)
+            return is_done
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            log.failure("event=retention_failed kind={kind}", event="retention_failed", kind=kind)
+            self._failed[kind] = reason_of(error)
+            return True
 
     async def _run(self, kind: str, removed: Json) -> bool:
         """Remove all of one kind; False when another process holds the run, or the service stops."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
-from ipf.errors import Problem
+from ipf.errors import Problem, StoreUnreachable
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.poll.pages import Item, Page, read_page
 from ipf.pipeline.poll.progress import after_page, answered, is_complete, restarted
 from ipf.pipeline.poll.replies import MAX_DIAGNOSTICS, Limited, check, source_time, wait_seconds
@@ -130,7 +132,14 @@ class FeedPass:
         is_last = is_complete(following)
         due = self._source.interval if is_last else None
         rows = [self._row(item) for item in taken]
-        outcomes = await self._parts.feeds.save(self._lease, rows, following, LEASE_SECONDS, due)
+        try:
+            outcomes = await self._parts.feeds.save(self._lease, rows, following, LEASE_SECONDS, due)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception as error:
+            if not taken:
+                raise
+            return await self._store_apart(taken, following, error)
         if outcomes is None:
             log.warn("event=poll_lease_lost feed={feed}", event="poll_lease_lost", feed=self._lease.name)
             return False
@@ -147,6 +156,21 @@ class FeedPass:
             log.info("event=polled feed={feed} last_page={items} new={stored}", event="polled", feed=self._lease.name,
                      items=len(rows), stored=new)  # fmt: skip
         return True
+
+    async def _store_apart(self, taken: Sequence[Item], following: FeedState, error: Exception) -> bool:
+        """Store the items of a page one by one, then the state after it; the item that is refused is set aside.
+
+        First no item at all: when that fails too, the feed fails, and nothing is set aside.
+        """
+        if not await self._store((), self.state):
+            return False
+        if len(taken) == 1:
+            log.failure("event=poll_item_refused feed={feed}", event="poll_item_refused", feed=self._lease.name)
+            await self._refuse([replace(taken[0], refusal=f"it cannot be stored: {reason_of(error)}")])
+        for one in taken if len(taken) > 1 else ():
+            if not await self._store((one,), self.state):
+                return False
+        return await self._store((), following)
 
     def _row(self, item: Item) -> Received:
         source, parts = self._source, self._parts
@@ -166,9 +190,15 @@ class FeedPass:
                      reason=item.refusal)  # fmt: skip
             rejected = Rejected(
                 parts.now(), parts.new_correlation_id(), source.listener, source.source_system, item.refusal,
-                item.raw[:_KEPT_OF_REJECT], len(item.raw), source.tenant,
+                item.raw[:_KEPT_OF_REJECT], len(item.raw), source.tenant, True,
             )  # fmt: skip
-            await parts.inbox.reject(rejected)
+            try:
+                await parts.inbox.reject(rejected)
+            except (StoreUnreachable, CancelledError):
+                raise
+            except Exception:
+                log.failure("event=reject_not_stored listener={listener}", event="reject_not_stored",
+                            listener=source.listener)  # fmt: skip
 
     async def _reply(self, fetch: Fetch, url: str) -> Reply:
         requested = self._parts.metrics.requested

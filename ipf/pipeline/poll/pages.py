@@ -8,15 +8,17 @@ Source: https://hl7.org/fhir/R4/http.html#paging, https://hl7.org/fhir/R4/bundle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.poll.urls import next_of, with_parameter
 from ipf.ports import Json
 from ipf.ports.messages.sources import FHIR_REST, FHIR_TYPE, Feed, Paging, PolledSource
@@ -75,11 +77,19 @@ def _bundle(source: PolledSource, url: str, content: Any, began: datetime) -> Pa
         if resource.get("resourceType") == "OperationOutcome":
             warnings += [str(one.get("diagnostics") or one.get("code")) for one in _dicts(resource.get("issue"))]
         else:
-            items.append(_resource(resource, began))
+            items.append(_item(_resource, resource, began))
     given = [one.get("url") for one in _dicts(content.get("link")) if one.get("relation") == "next"]
     following = next_of(source, url, given[0]) if given and isinstance(given[0], str) else ""
     total = content.get("total")
     return Page(tuple(items), following, total if isinstance(total, int) else None, tuple(warnings))
+
+
+def _item(make: Callable[[Any, datetime], Item], content: Any, began: datetime) -> Item:
+    """The item; a refusal when its content is such that nothing can be made of it."""
+    try:
+        return make(content, began)
+    except Exception as error:
+        return Item(repr(content).encode("utf-8", "replace"), refusal=f"it cannot be read: {reason_of(error)}")
 
 
 def _resource(resource: Json, began: datetime) -> Item:
@@ -102,7 +112,7 @@ def _records(source: PolledSource, feed: Feed, url: str, content: Any, began: da
         listed = []  # some leave an empty list out
     if not isinstance(listed, list):
         raise Problem(Category.UPSTREAM, f"the answer has no list {feed.items or 'at its root'}")
-    items = tuple(_record(feed, one, began) for one in listed)
+    items = tuple(_item(partial(_record, feed), one, began) for one in listed)
     return Page(items, _next_page(source, feed, url, content, len(items)))
 
 

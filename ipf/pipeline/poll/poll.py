@@ -3,7 +3,8 @@
 What arrives: a source.  What leaves: rows of the inbox (`feed_pass`).  One process at a time has the lease of a feed.
 
 A server that cannot be reached, refuses, or limits the rate is asked again after `Retry-After`, else after 5 seconds,
-twice as long after each further failure, at most 15 minutes.  Nothing is skipped meanwhile.
+twice as long after each further failure, at most 15 minutes.  Nothing is skipped meanwhile.  So is a feed with which
+something fails that nobody foresaw; the others of its source are polled.
 
 Source: docs/polling.md; interface specification "Vendor profile".
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
-from ipf.errors import Problem, StoreUnreachable
+from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.poll.feed_pass import LEASE_SECONDS, FeedPass, PollParts
 from ipf.pipeline.poll.progress import started
 from ipf.pipeline.poll.replies import Limited
@@ -48,13 +51,17 @@ class Poller:
                 await self._poll_feed(source, feed, lease)
 
     async def _poll_feed(self, source: PolledSource, feed: Feed, lease: FeedLease) -> None:
-        reading = FeedPass(source, feed, lease, self._parts, started(lease.state, feed, self._parts.now()))
+        reading: FeedPass | None = None
         try:
+            reading = FeedPass(source, feed, lease, self._parts, started(lease.state, feed, self._parts.now()))
             await reading.read(self._fetch(source), lambda: self._stopping)
-        except StoreUnreachable:
+        except (StoreUnreachable, CancelledError):
             raise
-        except Problem as problem:
-            await self._failed(lease, reading.state, problem)
+        except Exception as error:
+            problem = error if isinstance(error, Problem) else Problem(Category.INTERNAL, reason_of(error))
+            if problem is not error:
+                log.failure("event=poll_failed feed={feed}", event="poll_failed", feed=lease.name)
+            await self._failed(lease, lease.state if reading is None else reading.state, problem)
 
     async def _failed(self, lease: FeedLease, state: FeedState, problem: Problem) -> None:
         backoff = min(FIRST_RETRY_SECONDS * 2 ** min(lease.failures, 20), LONGEST_RETRY_SECONDS)

@@ -9,6 +9,7 @@ frames, which nobody sends again, are counted only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 
 from ipf.errors import StoreUnreachable
 from ipf.ports import Outcome, Received, Rejected
@@ -34,12 +35,24 @@ class LimitedRejects:
     async def reject(self, rejected: Rejected) -> None:
         """See `MessageStore.reject`.  StoreUnreachable when the address of the sender has stored too many."""
         if not rejected.is_own:
-            address = rejected.peer.rpartition(":")[0].strip("[]") or rejected.peer
+            address = address_of(rejected.peer)
             if self._limit.is_reached(address):
                 self._limited()
                 raise StoreUnreachable(TOO_MANY)
             self._limit.count(address, 1 + len(rejected.raw) // 1024)
         await self._inbox.reject(rejected)
+
+
+def address_of(peer: str) -> str:
+    """The address of `address:port`, as listeners write it, or of an address alone.
+
+    With IPv6 the two look alike; both are in the same network, which is what counts.
+    """
+    try:
+        ip_address(peer)
+    except ValueError:
+        return peer.rpartition(":")[0] or peer
+    return peer
 
 
 _: type[MessageStore] = LimitedRejects

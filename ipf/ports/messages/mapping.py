@@ -49,6 +49,8 @@ class Mapped:
     to entries of the Bundle, possibly including objects that were merged away; None = unknown.  `origin`: source
     details from a vendor profile.  `entries`: the entries of the Bundle; None = read them from the Bundle.  `unread`:
     computes the fields of the message that are not in the Bundle, each path once; a remote mapper knows of none.
+    `keeps_omitted`: the entries are read from the Bundle, and an update keeps what a resource of it lacks (an HL7 v2
+    message of which no fields were recorded).
     `map_version`: version of the map, or the start of its digest; empty for a remote mapper.
     """
 
@@ -60,6 +62,7 @@ class Mapped:
     entries: tuple[Entry, ...] | None = None
     unread: Callable[[], tuple[UnreadField, ...]] = tuple
     map_version: str = ""
+    keeps_omitted: bool = False
 
     @property
     def canonical(self) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipf.ports.base import Json
-from ipf.ports.identity import Identity
-from ipf.ports.queries.field_sources import FieldSources
+from ipf.ports.identity import Identity, IdentityKey
+from ipf.ports.queries.field_sources import FieldSources, SegmentSet
 from ipf.ports.queries.search import Query
 
 
@@ -25,6 +25,21 @@ class Method(StrEnum):
 
 
 @dataclass(slots=True)
+class NumberedLink:
+    """A reference of a converted message by an order number.  `holder`: the Reference.
+
+    `resource_type`: ServiceRequest: the order with the number; Observation: the result of this order with the `code`
+    and the `sub_id`.
+    """
+
+    holder: Json
+    resource_type: str
+    key: IdentityKey
+    code: str = ""
+    sub_id: str = ""
+
+
+@dataclass(slots=True)
 class Entry:
     """One requested change.
 
@@ -35,7 +50,8 @@ class Entry:
     `identity`: of an entry of a converted message instead of a condition: a create writes only what is not there yet,
     an update replaces what is there.
     `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
-    is kept then.
+    is kept then.  `sets`: of a Patient or Encounter, the sets of segments that the message states of it.
+    `numbered`: of a converted message, the references that name a resource by an order number.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -52,6 +68,8 @@ class Entry:
     patch: Callable[[Json], Json] | None = None
     identity: Identity | None = None
     sources: FieldSources | None = None
+    sets: tuple[SegmentSet, ...] = ()
+    numbered: tuple[NumberedLink, ...] = ()
 
 
 Link = tuple[Json, str, int]

@@ -45,6 +45,21 @@ class StatedFields:
         return any(self.nulls.get(segment, 0) & bit for segment, bit in parts_of(source)) if self.nulls else False
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentSet:
+    """Segments of one name that a message states of a Patient or an Encounter, as their resources.
+
+    `members`: the numbers of their entries, of type `resource_type`.  `is_whole`: they replace the set that the sender
+    stated before; else they are added to it.
+    """
+
+    segment: str
+    sender: str
+    resource_type: str
+    members: tuple[int, ...] = ()
+    is_whole: bool = True
+
+
 @lru_cache(maxsize=8192)
 def parts_of(source: str) -> tuple[tuple[str, int], ...]:
     """Segment and bit of each field."""
@@ -67,3 +82,7 @@ class FieldSources:
     initial: frozenset[str] = frozenset()
     known: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_snapshot: bool = False
+
+
+UNKNOWN_SOURCES = FieldSources({}, StatedFields({}))
+"""Of a resource of a message of which nothing was recorded: what it lacks was left out, what it has was said."""

@@ -25,7 +25,7 @@ from ipf.rest.http.outcome import operation_outcome
 MOST_VALUES = 300_000
 MOST_ERRORS = 100
 MOST_SECONDS = 10.0
-"""Of processor time in one run: FHIRPath on every value can cost much."""
+"""Of processor time in all runs of a query: FHIRPath on every value can cost much."""
 _TYPE_NAME = "__typename"
 _COUNT, _OFFSET = "_count", "_offset"
 
@@ -73,20 +73,24 @@ class _Place:
 class Execution:
     """One run of a query."""
 
-    def __init__(self, query: Query, loaded: Loaded, plans: Plans, count: int) -> None:
+    def __init__(self, query: Query, loaded: Loaded, plans: Plans, count: int, seconds: float | None = None) -> None:
+        """`seconds`: of processor time that earlier runs of the query left; None: this is the first one."""
         self._query, self._loaded, self._plans, self._default_count = query, loaded, plans, count
         self.errors: list[Json] = []
         self.problems: list[Problem] = []
         self._values = 0
-        self._end = time.thread_time() + MOST_SECONDS
+        self.seconds_left = MOST_SECONDS if seconds is None else seconds
+        self._end = 0.0
 
     def run(self) -> Json:
         """The data as far as it is loaded; `loaded` notes what lacks.  Problem COSTLY, VALUE."""
+        self._end = time.thread_time() + self.seconds_left  # the clock of the thread that runs it
         kind = self._query.schema.query_type
         assert kind is not None
         target = _Object()
         self._object(kind, {}, [self._query.operation], target, _Place(None))
         found: Json = _result(target)
+        self.seconds_left = self._end - time.thread_time()
         return found
 
     def _object(self, kind: GraphQLObjectType, value: Json, nodes: Any, target: _Object, place: _Place) -> None:

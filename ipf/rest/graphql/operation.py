@@ -26,9 +26,11 @@ async def graphql(request: Request, repository: Repository, perform: Perform) ->
     instance = (request.path[0], request.path[1]) if len(request.path) == 3 else None
     query = await repository.run_in_thread(lambda: prepared(sent(request), instance))
     loaded, plans, count = Loaded(request), Plans(query), repository.max_page_size
+    seconds: float | None = None
     while True:
-        execution = Execution(query, loaded, plans, count)
+        execution = Execution(query, loaded, plans, count, seconds)
         data: Json = await repository.run_in_thread(execution.run)
+        seconds = execution.seconds_left
         if not await loaded.fetch(perform, repository.run_in_thread):
             break
     errors = execution.errors

@@ -9,7 +9,7 @@
 What arrives: the resource of the message, the stored one, the sources of both.  What leaves: the resource to be stored,
 the elements that were kept, and its sources.  The stored sources are text beside the version (`Version.sources`).  An
 element without a stored source (written by a FHIR client, or before sources were stored) is replaced when the message
-has this element, and else stays.
+has this element, and else stays.  So does each element of a message of which no fields were recorded.
 
 Source: HL7 v2.9 section 2.5.3
 """
@@ -22,7 +22,7 @@ from typing import Any
 from ipf.fhir.model.json import dumps
 from ipf.mapping.bundle.merging import other_types
 from ipf.ports import Json
-from ipf.ports.queries.field_sources import FieldSources, parts_of
+from ipf.ports.queries.field_sources import UNKNOWN_SOURCES, FieldSources, parts_of
 from ipf.rest.identity.consistent import consistent
 from ipf.rest.identity.elements import (
     at,
@@ -35,7 +35,7 @@ from ipf.rest.identity.elements import (
     subject_of,
     without,
 )
-from ipf.rest.identity.stored_sources import digest, origins_in, read_sources, text_of, written
+from ipf.rest.identity.stored_sources import SETS, digest, origins_in, read_sources, text_of, written
 
 _OWN = frozenset(("resourceType", "id", "meta", "text", "contained"))
 """Elements with rules of their own."""
@@ -61,7 +61,7 @@ def keep_omitted(resource: Json, stored: Json | None, sources: FieldSources, bef
     """The resource of a message with what it keeps.  `stored`: None when it is new; `before`: its sources."""
     if not stored:
         return Kept(resource, (), _new_sources(resource, sources))
-    merge = _Merge(resource, stored, sources, read_sources(before))
+    merge = _Merge(resource, stored, sources, {} if sources is UNKNOWN_SOURCES else read_sources(before))
     if not sources.is_snapshot:
         merge.keep_labels()
         if not _is_of_another_drug(resource, stored):
@@ -343,4 +343,4 @@ class _Merge:
             elif held is not None:
                 is_said = type(given) is str and self._stated.states_any(given) and path not in self.kept
                 found[path] = given if is_said else old or given
-        return text_of(found)
+        return text_of(found | {SETS: self._before.get(SETS)})

@@ -15,6 +15,10 @@ _BY_ITEM = frozenset(("identifier", "extension", "modifierExtension"))
 """Lists that clients and several senders add to: each item has its own fields."""
 
 
+SETS = "*"
+"""In place of an element: by segment and sender the ids of what a set of segments has (`segment_sets`)."""
+
+
 def read_sources(text: str) -> dict[str, Any]:
     """Fields by element, of a list fields by digest; empty: no message wrote the resource."""
     return loads(text.encode()) if text else {}

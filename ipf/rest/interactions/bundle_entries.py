@@ -15,7 +15,9 @@ from ipf.fhir.model.reference import below_base
 from ipf.fhir.search.language.query import for_write, parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.fhir.structure.primitives import is_id
+from ipf.mapping.bundle.field_sources import TOLD_AS_A_WHOLE
 from ipf.ports import Json, Mapped, Request
+from ipf.ports.queries.field_sources import UNKNOWN_SOURCES
 from ipf.ports.queries.search import Query
 from ipf.rest.http.exchange import creates_only, if_match, parameters, refuse_parameters
 from ipf.rest.write.permission import only_reads
@@ -35,7 +37,13 @@ def entries_of(bundle: Json) -> tuple[Entry, ...]:
 
 def entries_in(mapped: Mapped) -> tuple[Entry, ...]:
     """The entries of a converted message: those of the mapping, or else read from its Bundle."""
-    return entries_of(mapped.bundle) if mapped.entries is None else mapped.entries
+    if mapped.entries is not None:
+        return mapped.entries
+    entries = entries_of(mapped.bundle)
+    for entry in entries if mapped.keeps_omitted else ():
+        if entry.method is Method.UPDATE and entry.resource_type not in TOLD_AS_A_WHOLE:
+            entry.sources = UNKNOWN_SOURCES
+    return entries
 
 
 def structure_issues_in(mapped: Mapped) -> list[Issue]:

@@ -22,20 +22,20 @@ FORMS = ("minimal", "representation", "OperationOutcome")
 def write_response(result: EntryResult, request: Request, findings: Sequence[Finding] = ()) -> Answer:
     """The response to a create or update, in the form of `Prefer: return=` (default: representation).
 
-    Validation `findings` are in the OperationOutcome, and in the header VALIDATION of every form.
+    Validation `findings` are in the OperationOutcome; in the header VALIDATION where the response has none.
     """
     version = result.version
     if version is None:
         return Answer(result.status)
     headers = [*version_headers(version), ("Location", location(version, request.base_url))]
     headers += applied(request, "return", *FORMS)
-    if findings:
-        headers.append((VALIDATION, summary(findings)))
     form = preference(request, "return")
-    if form == "minimal":
-        return Answer(result.status, b"", headers, about=(version,))
     if form == "OperationOutcome":
         return Answer(result.status, dumps(success(describe(result), findings)), headers, about=(version,))
+    if findings:
+        headers.append((VALIDATION, summary(findings)))
+    if form == "minimal":
+        return Answer(result.status, b"", headers, about=(version,))
     return Answer(result.status, version.body, headers, about=(version,))
 
 

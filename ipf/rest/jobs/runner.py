@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from ipf.errors import Category, Problem, StoreUnreachable
@@ -56,7 +57,13 @@ class JobRunner:
         if job is None:
             await jobs.expire()
             return False
-        request, began = request_of(job), perf_counter()
+        began = perf_counter()
+        try:
+            request = request_of(job)
+        except Exception:
+            log.failure("event=job_failed job={job}", event="job_failed", job=job.id[:8])
+            await self._write(answered(job, refuse(Problem(Category.INTERNAL, "the job cannot be read"))))
+            return True
         if self._draft is not None and request.method in _WRITES:
             request.draft = self._draft(request, began)
         done = await self._performed(job, request)
@@ -65,10 +72,24 @@ class JobRunner:
         if done.job.status != "running":
             expires_at = self._repository.clock() + timedelta(hours=self._repository.export_hours)
             done = replace(done, job=replace(done.job, expires_at=expires_at))
-        if not await jobs.write(done.job, done.file):
-            log.info("event=job_lost job={job}", event="job_lost", job=job.id[:8])
+        await self._write(done)
         self._wrote()
         return True
+
+    async def _write(self, done: Step) -> None:
+        """Write what a step did.  When the store refuses that, the job ends: else it would run for ever."""
+        jobs, job = jobs_of(self._repository), done.job
+        try:
+            is_held = await jobs.write(job, done.file)
+        except (StoreUnreachable, CancelledError):
+            raise
+        except Exception:
+            log.failure("event=job_failed job={job}", event="job_failed", job=job.id[:8])
+            expires_at = self._repository.clock() + timedelta(hours=self._repository.export_hours)
+            ended = answered(job, refuse(Problem(Category.INTERNAL, "what the job did could not be written")))
+            is_held = await jobs.write(replace(ended.job, state="{}", progress="", expires_at=expires_at))
+        if not is_held:
+            log.info("event=job_lost job={job}", event="job_lost", job=job.id[:8])
 
     async def _performed(self, job: Job, request: Request) -> Step:
         """The step, or the end of a job that fails."""

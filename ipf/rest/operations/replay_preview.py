@@ -2,7 +2,8 @@
 that is rolled back.
 
 The result lists each resource of the Bundle with its outcome, the elements that an update keeps because the message
-leaves them out, and the paths at which it differs from the stored version.  Nothing is written.  The preview checks the
+leaves them out, and the paths at which it differs from the stored version; then the resources that end because a set of
+segments no longer has them.  Nothing is written.  The preview checks the
 structure of the resources, as a conversion does; it does not validate.
 """
 
@@ -85,7 +86,8 @@ class ReplayPreviewer:
         if result is None or isinstance(result, Problem):
             raise result or Problem(Category.CONFLICT, "the message cannot be planned on its own")
         changes = {(one.version.resource_type, one.version.id): one for one in plan.changes}
-        return [_resource(entry_result, changes) for entry_result in result.entries if entry_result.version is not None]
+        ends = (*result.entries, *result.ended)
+        return [_resource(entry_result, changes) for entry_result in ends if entry_result.version is not None]
 
 
 def _resource(entry_result: EntryResult, changes: dict[tuple[str, str], Change]) -> Json:
@@ -98,6 +100,7 @@ def _resource(entry_result: EntryResult, changes: dict[tuple[str, str], Change])
         "id": version.id if change is None or change.previous is not None else None,
         "outcome": str(entry_result.outcome),
         "retained": list(entry_result.kept),
+        "left_out": entry_result.left_out or None,
         "differences": [],
     }
     if change is not None and change.previous is not None:

@@ -150,7 +150,7 @@ def _transformed(
 
 def _with_location_in_text(problem: Problem) -> Problem:
     """The problem of a map, with its location also in the text."""
-    if problem.category is not Category.MAPPING or problem.place is None:
+    if problem.category not in (Category.MAPPING, Category.COSTLY) or problem.place is None:
         return problem
     return Problem(problem.category, problem.text, problem.place, issues=(Issue(str(problem), problem.place),))
 

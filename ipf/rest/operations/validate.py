@@ -8,12 +8,14 @@ invalid request.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.terminology.codings import coded_in
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request
+from ipf.ports.threads import run_by_size
 from ipf.rest.http.exchange import selection, sent_resource
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.permission import if_readable
@@ -103,7 +105,7 @@ async def _stored(request: Request, repository: Repository, resource_type: str, 
     version = if_readable(await repository.store.read(request.tenant, resource_type, id), request.caller)
     if version is None or version.deleted:
         raise Problem(Category.NOT_FOUND, f"{resource_type}/{id} does not exist")
-    found: Json = loads(version.body)
+    found: Json = await run_by_size(len(version.body), repository.run_in_thread, partial(loads, version.body))
     return found
 
 

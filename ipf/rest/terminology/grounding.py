@@ -24,6 +24,8 @@ from ipf.ports.threads import RunInThread
 
 MOST_VALUES = 1_000_000
 MOST_MATCHES = 100_000
+MOST_LOOKUPS = 50
+"""Rules on values of properties in one value set, each of which reads the values of a property and selects of them."""
 
 
 async def grounded(rule: Rule, system: ImportedSystem, systems: CodeSystems, run_in_thread: RunInThread) -> Rule:
@@ -70,6 +72,9 @@ async def with_values(
     `concepts`: None for all of the system.  Problem COSTLY: they are too many.
     """
     found: dict[Rule, Rule] = {}
+    if _lookups(rule) > MOST_LOOKUPS:
+        text = f"the value set has more than {MOST_LOOKUPS} rules on values of properties of {system.url}"
+        raise Problem(Category.COSTLY, text)
     for part in parts(rule):
         if isinstance(part, HasValue) and part not in found:
             if concepts is None:
@@ -83,6 +88,11 @@ async def with_values(
                 raise Problem(Category.COSTLY, text)
             found[part] = HasProperty(part.name, frozenset(one.code for one in listed))
     return rewritten(rule, lambda one: found.get(one, one)) if found else rule
+
+
+def _lookups(rule: Rule) -> int:
+    """How many rules on values it has, also within one another."""
+    return sum(1 + _lookups(part.rule) for part in parts(rule) if isinstance(part, HasValue))
 
 
 async def with_relatives(rule: Rule, system: ImportedSystem, systems: CodeSystems, concepts: Sequence[Facts]) -> Rule:

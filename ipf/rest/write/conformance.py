@@ -30,7 +30,7 @@ from ipf.fhir.validation.findings import Finding, failed
 from ipf.ports import Clock, FhirStore, Json, Request, SearchPage, Version
 from ipf.ports.fhir.terminology import CodeSystems, Facts, ImportedSystem
 from ipf.ports.queries.search import Query
-from ipf.ports.threads import RunInThread, run_by_size, run_inline
+from ipf.ports.threads import LARGE, RunInThread, run_by_size, run_inline
 from ipf.rest.http.exchange import sent_resource
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
 REFRESH_SECONDS = 10
 MAX_STORED = 5000
+_AT_ONCE = 2000  # codes that one statement looks up
 DEFINITIONS = ("StructureDefinition", "ValueSet", "CodeSystem", "ConceptMap", "Questionnaire")
 """The resource types loaded from packages and from the store."""
 
@@ -145,20 +146,28 @@ class Conformance:
             await self.recall(known, await run_by_size(len(request.body), self._run_in_thread, lambda: _codes(request)))
 
     async def recall(self, terminology: Terminology, codes: Iterable[Coded]) -> None:
-        """Look up what imported systems have of these codes; the system may be a canonical with version."""
-        wanted: dict[ImportedSystem, set[str]] = {}
-        for system, code in codes:
-            imported = terminology.imported(system)
-            if imported is not None and terminology.lacks(imported, code):
-                wanted.setdefault(imported, set()).add(code)
+        """Look up what imported systems have of these codes; the system may be a canonical with version.
+
+        Many codes, and codes that are still to be searched in a resource, are gone through in a thread.
+        """
+        if not terminology.imported_systems:
+            return
+        if isinstance(codes, Sequence) and len(codes) < LARGE:
+            wanted = _lacking(terminology, codes)
+        else:
+            wanted = await self._run_in_thread(lambda: _lacking(terminology, codes))
         for imported, asked in wanted.items():
-            if self.systems is not None:
-                try:
-                    terminology.remember(imported, sorted(asked), await _facts(self.systems, imported, asked))
-                except Problem:  # another import may have replaced the system: the next request looks again
-                    for cached in self._cache.values():
-                        cached.checked_at = _LONG_AGO
-                    raise
+            for start in range(0, len(asked), _AT_ONCE) if self.systems is not None else ():
+                await self._remember(terminology, imported, asked[start : start + _AT_ONCE])
+
+    async def _remember(self, terminology: Terminology, imported: ImportedSystem, asked: list[str]) -> None:
+        assert self.systems is not None, "the caller has looked"
+        try:
+            terminology.remember(imported, asked, await _facts(self.systems, imported, set(asked)))
+        except Problem:  # another import may have replaced the system: the next request looks again
+            for cached in self._cache.values():
+                cached.checked_at = _LONG_AGO
+            raise
 
     def note_write(self, request: Request) -> None:
         """After a write that may have changed definitions: check for changes on next use."""
@@ -285,6 +294,16 @@ class Conformance:
                 if cursor is None:
                     break
         return found
+
+
+def _lacking(terminology: Terminology, codes: Iterable[Coded]) -> dict[ImportedSystem, list[str]]:
+    """The codes of imported systems that nobody has asked for."""
+    wanted: dict[ImportedSystem, set[str]] = {}
+    for system, code in codes:
+        imported = terminology.imported(system)
+        if imported is not None and terminology.lacks(imported, code):
+            wanted.setdefault(imported, set()).add(code)
+    return {imported: sorted(asked) for imported, asked in wanted.items()}
 
 
 def _by_canonical(versions: Sequence[Version]) -> dict[tuple[str, str], Json]:

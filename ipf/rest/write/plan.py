@@ -79,9 +79,11 @@ def make_plan(
             continue
         snapshot.accept_unit()
         plan.changes += unit_plan.changes
-        plan.creators += unit_plan.creators
+        creators = unit_plan.creators
+        plan.creators += creators
         if not unit.caller.is_unlimited:
-            _note_signals(unit, unit_plan.changes, snapshot)
+            created = {one.rid for one in creators}
+            _note_signals(unit, [one for one in unit_plan.changes if one.version.rid in created], snapshot)
         plan.results.append(result)
         if unit.part is not None:
             plan.job_results.append(JobResult(unit.tenant, *unit.part, written(result)))
@@ -92,10 +94,10 @@ def make_plan(
 
 
 def _note_signals(unit: Unit, changes: Sequence[Change], snapshot: StoreSnapshot) -> None:
-    """Name in the audit record what the writer of a Subscription learns from pings without the right to search."""
+    """Name in the audit record what the creator of a Subscription learns from pings without the right to search."""
     matcher = snapshot.matcher
     for change in changes:
-        if change.version.resource_type == "Subscription" and change.resource and unit.draft and matcher is not None:
+        if change.resource and unit.draft and matcher is not None:
             for name in matcher.signals(unit.tenant, change.resource, unit.caller):
                 unit.draft.note("criteria without the right to search", name)
 

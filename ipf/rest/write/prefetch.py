@@ -18,6 +18,7 @@ from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.mapping.bundle.identity import token
 from ipf.ports import Caller, Lookup, LookupResult, Version
 from ipf.ports.identity import IdentityAnswer, Role
+from ipf.ports.queries.entries import NumberedLink
 from ipf.ports.queries.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.entry_names import names_elsewhere
@@ -156,6 +157,15 @@ def identifier_query(resource_type: str, system: str, value: str) -> Query:
     return short or parse_criteria(f"{resource_type}?identifier={token({'system': system, 'value': value})}")
 
 
+def link_query(link: NumberedLink) -> Query:
+    """The search for the order of a reference by number; for a result, the search for the reports of its order.
+
+    Of any system: senders name the authority in one place and leave it out in another.
+    """
+    resource_type = "ServiceRequest" if link.resource_type == "ServiceRequest" else "DiagnosticReport"
+    return parse_criteria(f"{resource_type}?identifier={token({'value': link.key.value}).removeprefix('|')}")
+
+
 _shared_query = lru_cache(maxsize=4096)(identifier_query)
 """The search for a practitioner, a ward or an organization; they repeat often."""
 
@@ -262,6 +272,10 @@ def lookup_for(
             for key, query in lookups:
                 if key not in conditions:
                     conditions[key] = tenant, query
+        for entry in prepared.unit.entries:
+            for link in entry.numbered:
+                query = link_query(link)
+                conditions[condition_key(tenant, query)] = tenant, query
         for query in prepared.references.values():
             conditions[condition_key(tenant, query)] = tenant, query
     return Lookup(tuple(ids), tuple(conditions.values()), tuple(receipts))

@@ -5,7 +5,7 @@ after a crash a unit is posted again, and the conditions of its entries make the
 names is recorded before the result leaves: these are the effects of the message.
 
 Every failure, including an unreachable server and a refused token, is Problem UPSTREAM; the message is retried with
-backoff.  Of an OperationOutcome only codes and expressions are kept, since its texts may contain patient data.
+backoff.  The text says what the OperationOutcome of that server says (`fhir/model/issues.py`).
 
 Source: decisions section 1; https://hl7.org/fhir/R4/http.html#transaction.
 """
@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.issues import issues_text
 from ipf.fhir.model.json import dumps, loads
 from ipf.mapping.bundle.entry_json import entry_as_json
 from ipf.ports import Clock, Json, WrittenVersion
@@ -32,7 +33,6 @@ Record = Callable[[str, str, Sequence[WrittenVersion]], Awaitable[None]]
 """Records the versions that a response names: tenant, correlation id, versions.  StoreUnreachable."""
 
 _VERBS = {Method.CREATE: "POST", Method.UPDATE: "PUT", Method.DELETE: "DELETE"}
-_MOST_ISSUES = 5
 _LOCATION = re.compile(
     r"(?:^|/)(?P<kind>[A-Z][A-Za-z]+)/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/(?P<version>[A-Za-z0-9.-]{1,64}))?$"
 )
@@ -62,7 +62,8 @@ class RemoteStore:
         if status == 200:
             await self._record(unit.tenant, unit.correlation_id, named_in(unit.entries, body, self._clock()))
             return UnitResult()
-        return Problem(Category.UPSTREAM, f"the FHIR server responded with {status}{_issue_summary(body)}")
+        text = issues_text(body)
+        return Problem(Category.UPSTREAM, f"the FHIR server responded with {status}{f': {text}' if text else ''}")
 
 
 def named_in(entries: Sequence[Entry], body: bytes, now: datetime) -> list[WrittenVersion]:
@@ -130,13 +131,3 @@ def _search(query: Query | None) -> str:
     if query is None:
         return ""
     return urlencode([(term.name, term.value) for term in query.terms], safe=":/|,$")
-
-
-def _issue_summary(body: bytes) -> str:
-    """`: code at expression` of the first issues of an OperationOutcome; empty for another body."""
-    try:
-        issues: Any = loads(body)["issue"]
-        texts = [f"{one['code']} at {', '.join(map(str, one.get('expression', ['?'])))}" for one in issues]
-    except (Problem, KeyError, TypeError, AttributeError):
-        return ""
-    return f": {'; '.join(texts[:_MOST_ISSUES])[:300]}"

@@ -136,8 +136,8 @@ class Repository:
     def warnings(self, result: EntryResult, caller: Caller = OPEN) -> list[Finding]:
         """Findings of a written version: parts of a topic without effect, and in mode `warn` those of validation.
 
-        Of a Subscription also what its writer `caller` learns without the right to search, and which scopes its creator
-        lacks.
+        Of a Subscription also what its writer `caller` learns without the right to search, which scopes its creator
+        lacks, and why it is not notified.
         """
         return self._signals(result, caller) + self._findings(result)
 
@@ -156,6 +156,9 @@ class Repository:
         if version.resource_type in TOPIC_TYPES and not version.deleted:
             parts = unsupported_in(loads(version.body))
             found += [Finding("warning", "not-supported", reason, place) for place, reason in parts]
+        if version.resource_type == "Subscription" and not version.deleted:
+            texts = self.policy.warnings(loads(version.body))
+            found += [Finding("warning", "not-supported", text, "Subscription.channel.type") for text in texts]
         return found + (self.conformance.warnings(version, self.tenant) if self.conformance is not None else [])
 
     def _signals(self, result: EntryResult, caller: Caller) -> list[Finding]:

@@ -88,7 +88,8 @@ class TransactionAudit:
 
 def written_versions(result: UnitResult) -> list[Version]:
     """The versions that a unit wrote."""
-    return [end.version for end in result.entries if end.version is not None and end.outcome not in _NOT_WRITTEN]
+    ends = (*result.entries, *result.ended)
+    return [end.version for end in ends if end.version is not None and end.outcome not in _NOT_WRITTEN]
 
 
 def _versions(result: UnitResult) -> list[Version]:

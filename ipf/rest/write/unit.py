@@ -91,13 +91,15 @@ class EntryResult:
     """The result of one entry: HTTP status, outcome, current version.
 
     `version` is None only for the deletion of a resource that does not exist.  `kept`: the elements that an update by a
-    message kept of the stored resource.
+    message kept of the stored resource.  `left_out`: of a resource that it ended, the segment whose set no longer has
+    it.
     """
 
     status: int
     outcome: Outcome
     version: Version | None
     kept: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 @dataclass(slots=True)
@@ -105,13 +107,15 @@ class UnitResult:
     """The results of the entries of one unit, in order.  `already_done`: its receipt was stored; then no entries.
 
     `warnings`: resource type and sentence of each match of a converted message that was not clear.
-    `differences`: Patients that it matched though the person differs in part.
+    `differences`: Patients that it matched though the person differs in part.  `ended`: resources of segments that its
+    sets no longer have.
     """
 
     entries: tuple[EntryResult, ...] = ()
     already_done: bool = False
     warnings: tuple[tuple[str, str], ...] = ()
     differences: tuple[IdentityFinding, ...] = ()
+    ended: tuple[EntryResult, ...] = ()
 
 
 class Submit(Protocol):

@@ -23,19 +23,20 @@ from ipf.mapping.bundle.orders import ORDER
 from ipf.ports import Change, Json, SubscriptionCreator, Version
 from ipf.ports.queries.index import EMPTY
 from ipf.ports.queries.topics import Topic
-from ipf.rest.identity.left_out_numbers import with_left_out_numbers, without_null_numbers
+from ipf.rest.identity.kept_elements import with_retained
 from ipf.rest.identity.omitted import keep_omitted
-from ipf.rest.identity.retained import may_lack, retained, with_subject
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.condition_plan import ConditionPlan
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
+from ipf.rest.write.numbered_links import NumberedLinks
 from ipf.rest.write.pending import Pending, interaction, result_of
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
 from ipf.rest.write.reference_plan import ReferencePlan
 from ipf.rest.write.references import with_relative_references
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
+from ipf.rest.write.set_plan import SetPlan
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
 from ipf.rest.write.stamp import stamp
 from ipf.rest.write.subscription_plan import SubscriptionPlan
@@ -81,15 +82,20 @@ class UnitPlan:
             outcomes = self._identify_all(entries)
         if links:
             complete_references(links, outcomes)
+        NumberedLinks(self.unit.tenant, self.snapshot).complete(entries, outcomes)
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
+        ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
         if self._identities is None:
             return UnitResult(results)
         return UnitResult(
-            results, warnings=tuple(self._identities.warnings), differences=tuple(self._identities.differences)
+            results,
+            warnings=tuple(self._identities.warnings),
+            differences=tuple(self._identities.differences),
+            ended=ended,
         )
 
     # -- the resource of each entry
@@ -323,8 +329,8 @@ class UnitPlan:
         entry, state, key = pending.entry, pending.state, pending.key
         resource = self._references.complete(pending, names)
         stored, before = (state.resource, state.version.sources) if state is not None else (None, "")
-        if self._identities is not None and stored is not None and may_lack(resource, entry.identity):
-            resource = self._retained(resource, stored, entry, before)
+        if self._identities is not None and stored is not None:
+            resource = with_retained(resource, stored, entry, before, self._identities.patients)
         sources: str | None = None
         kept: tuple[str, ...] = ()
         if entry.sources is not None:
@@ -338,16 +344,6 @@ class UnitPlan:
             pending.result = EntryResult(200, _UNCHANGED, state.version, kept)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry, sources), kept)
-
-    def _retained(self, resource: Json, stored: Json, entry: Entry, before: str) -> Json:
-        """The resource of a message with its subject, and the numbers and links of a Patient, of the stored one."""
-        if entry.identity is None or self._identities is None:
-            return with_subject(resource, stored)
-        if entry.sources is None or entry.resource_type != "Patient":
-            return retained(resource, stored, entry.identity, self._identities.patients)
-        known = without_null_numbers(stored, entry.sources, before)
-        resource = retained(resource, known, entry.identity, self._identities.patients)
-        return with_left_out_numbers(resource, stored, entry.sources, before)
 
     def _new_topics(self) -> list[Topic]:
         """The topics that the unit writes and that are served then."""

@@ -70,47 +70,54 @@ class Asked:
             path = ("Patient", *path[2:])
         if not self.query:
             return self.complete if path is self.path else target_of(path, ())
-        shown = "&".join([one if isinstance(one, str) else one.shown(patient) for one in self._parts])
-        return clean(f"{'/'.join(path)}?{shown}", LONGEST_TARGET)
+        parts, naming = self._parts
+        own = [(place, found) for place, values in naming if (found := values.of(patient))]
+        if own:
+            parts = parts.copy()
+        for place, found in own:
+            parts[place] += _quoted(",".join(found))
+        return clean(f"{'/'.join(path)}?{'&'.join(parts)}", LONGEST_TARGET)
 
     @cached_property
-    def _parts(self) -> list[str | _Naming]:
-        """The parameters for the records of patients: texts that are the same in each, and values that name patients.
+    def _parts(self) -> tuple[list[str], list[tuple[int, _Naming]]]:
+        """The parameters for the records of patients, and what is added to which of them for the patients it names.
 
         They end where their texts alone fill a target.
         """
         finds_more = any(name.partition(":")[0] in _INCLUDES for name, _ in self.query)
-        parts: list[str | _Naming] = []
+        parts: list[str] = []
+        naming: list[tuple[int, _Naming]] = []
         length = 0
-        for name, value in self.query:
+        for place, (name, value) in enumerate(self.query):
             if length > LONGEST_TARGET:
                 break
+            shown = ""
             if _names_patients(name, self._type):
-                parts.append(_Naming(name, value))
-                length += len(name) + 2
-            else:
-                shown = value if _stays(name, value, self._type, finds_more) else ""
-                parts.append(_pair(name, shown)[: LONGEST_TARGET + 1])
-                length += len(name) + len(shown) + 2
-        return parts
+                naming.append((place, _Naming(value)))
+            elif _stays(name, value, self._type, finds_more):
+                shown = value
+            parts.append(_pair(name, shown)[: LONGEST_TARGET + 1])
+            length += len(name) + len(shown) + 2
+        return parts, naming
 
 
 class _Naming:
-    """A parameter that names patients; it shows each of them in his own record alone."""
+    """A value that names patients."""
 
-    def __init__(self, name: str, value: str) -> None:
-        self._blank = _pair(name, "")
+    __slots__ = ("_longer", "_values")
+
+    def __init__(self, value: str) -> None:
         values = value.split(",")
         self._values = frozenset(values)
         self._longer: dict[str, list[str]] = {}  # by patient: URLs and references to versions
-        for one in values:
+        for one in values if value.count("/") > value.count("Patient/") else ():
             if one.count("/") > 1 and (patient := _patient(one)) is not None:
                 self._longer.setdefault(patient, []).append(one)
 
-    def shown(self, patient: str) -> str:
-        """The parameter with the references to this patient."""
-        short = [one for one in (patient.partition("/")[2], patient) if one in self._values]
-        return self._blank + _quoted(",".join((*short, *self._longer.get(patient, ()))))
+    def of(self, patient: str) -> list[str]:
+        """The references to this patient."""
+        short = [one for one in (patient[8:], patient) if one in self._values]
+        return short + self._longer.get(patient, []) if self._longer else short
 
 
 def query_of(request: Request) -> Pairs:

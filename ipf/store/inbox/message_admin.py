@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twisted.internet.defer import CancelledError
+
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import ErrorGroup, Job, MessageAdmin, NewJob, RejectRow, Selection, Transformed
@@ -150,11 +152,13 @@ class PostgresMessageAdmin:
                 count = await self._batch(session, taken, max(1, min(limit, per_second)))
             except (StoreUnreachable, WriteConflict):
                 raise
-            except Problem as problem:
-                failed = problem
+            except CancelledError:
+                raise
+            except Exception as error:
+                failed = str(error) if isinstance(error, Problem) else f"unexpected {type(error).__name__}"
             else:
                 return count, int(per_second)
-        await self._database.many(jobs_sql.PROGRESS.call(number, "failed", after_id, 0, 0, 0, printable(str(failed))))
+        await self._database.many(jobs_sql.PROGRESS.call(number, "failed", after_id, 0, 0, 0, printable(failed)))
         return 0, int(per_second)
 
     async def _batch(self, session: Session, taken: Row, limit: int) -> int:

@@ -18,11 +18,15 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable
 
+from twisted.logger import Logger
+
 from ipf.hl7.words import PATIENT, SYSTEM, TENANT, TYPE, folded, patients_in, read, runs_of, words_of_run
 from ipf.ports import MessageIndex
 from ipf.store.inbox.horizon import HORIZON, SETTLE_SECONDS, Horizon
 from ipf.store.postgres.database import Database, Row
 from ipf.store.postgres.quoting import Statement, joined, script
+
+log = Logger()
 
 BATCH = 500
 """Maximum number of messages in one transaction."""
@@ -116,15 +120,23 @@ class PostgresMessageIndex:
 async def _words(rows: Iterable[Row], pause: Callable[[], Awaitable[object]]) -> list[str]:
     """The lexemes of each message, a line each."""
     words = []
-    for number, (_, tenant, system, message_type, charset, raw) in enumerate(rows, 1):
-        text = read(bytes(raw), charset)
+    for number, (id, tenant, system, message_type, charset, raw) in enumerate(rows, 1):
         fields = field_lexeme(TENANT, tenant), field_lexeme(SYSTEM, system), field_lexeme(TYPE, message_type)
-        patients = [_lexeme(PATIENT, identifier) for identifier in patients_in(text)]
-        runs = sorted({word for run in runs_of(text) for word in words_of_run(run)})
-        words.append("\n".join(bounded((*fields, *patients, *runs))))
+        try:
+            content = _lexemes_of(bytes(raw), charset)
+        except Exception:  # it is found by its columns alone
+            log.failure("event=message_not_indexed message_id={id}", event="message_not_indexed", id=id)
+            content = []
+        words.append("\n".join(bounded((*fields, *content))))
         if number % _SLICE == 0:
             await pause()
     return words
+
+
+def _lexemes_of(raw: bytes, charset: str) -> list[str]:
+    text = read(raw, charset)
+    patients = [_lexeme(PATIENT, identifier) for identifier in patients_in(text)]
+    return patients + sorted({word for run in runs_of(text) for word in words_of_run(run)})
 
 
 def bounded(lexemes: Iterable[str], most: int = MOST_BYTES) -> list[str]:

@@ -9,9 +9,13 @@ survive a crash. Old entries of a changed parameter are removed first, also in b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
+
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.fhir.index.extract import extract
@@ -24,6 +28,8 @@ from ipf.store.postgres.lookup import SHARE_SUBSCRIPTIONS, VERSION_COLUMNS, vers
 from ipf.store.postgres.quoting import Statement, joined, printable, script
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources.writing.statements import index_calls, written_parameters, written_units
+
+log = Logger()
 
 _COLUMNS = """id, reason, resource_types, status, done_count,
     (SELECT count(*) FROM resources r WHERE r.resource_type = ANY(string_to_array(j.resource_types, ','))
@@ -116,13 +122,13 @@ class PostgresReindexQueue:
                     await self._clear(session, job, parameters, last_rid)
                 else:
                     await self._batch(session, (job, partition, types, last_rid, until_rid), limit)
-            except StoreUnreachable:
+            except (StoreUnreachable, CancelledError):
                 raise
-            except Problem as problem:
-                failed = problem
+            except Exception as error:
+                failed = str(error) if isinstance(error, Problem) else f"unexpected {type(error).__name__}"
             else:
                 return True
-        await self._all_tenants.many(PROGRESS.call(job, "failed", last_rid, 0, "", printable(str(failed))))
+        await self._all_tenants.many(PROGRESS.call(job, "failed", last_rid, 0, "", printable(failed)))
         return True
 
     async def _clear(self, session: Session, job: int, parameters: str, last_rid: int) -> None:
@@ -142,7 +148,7 @@ class PostgresReindexQueue:
         rows = _first(found, _CHARACTERS)
         status = "running" if len(found) == limit or len(rows) < len(found) else "done"
         reached = rows[-1][1] if rows else last_rid
-        writes: Writes = await self._run_in_thread(lambda: Writes([_change(row) for row in rows]))
+        writes: Writes = await self._run_in_thread(lambda: Writes(list(_changes(rows))))
         await self._symbols.ensure({row[0] for row in rows}, written_parameters(writes))
         await self._symbols.ensure_units(written_units(writes))
         calls: list[str] = await self._run_in_thread(lambda: list(index_calls(writes, self._symbols)))
@@ -163,6 +169,15 @@ def _first(rows: list[Row], characters: int) -> list[Row]:
     """The first rows whose resources have so many characters together; one at least, if there is one."""
     sizes = accumulate(len(row[_BODY]) for row in rows)
     return rows[: max(1, sum(size <= characters for size in sizes))]
+
+
+def _changes(rows: Iterable[Row]) -> Iterator[Change]:
+    """The changes of resources.  One that cannot be read keeps its entries; the others are indexed."""
+    for row in rows:
+        try:
+            yield _change(row)
+        except Exception:
+            log.failure("event=reindex_left_out rid={rid}", event="reindex_left_out", rid=row[1])
 
 
 def _change(row: Row) -> Change:

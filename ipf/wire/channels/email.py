@@ -4,7 +4,7 @@ The text is for people and respects the content level: the number of events, the
 `full-resource`, never their content.  The content is an attachment, when the subscription has a payload.  Of the
 registered headers only `Subject` is used: the others are HTTP credentials.
 
-Without an SMTP server the channel is unavailable (`unavailable`, decisions section 2).
+Without an SMTP server nothing is sent: such subscriptions are active, and nothing is attempted (`Deliver.never_sent`).
 
 `IPF_SMTP_URL`: `smtp://[user:password@]host[:25][?from=address]` (TLS when the server offers it; always with a
 password), `smtps://...` (TLS from the start, port 465).  Certificates are verified.
@@ -32,10 +32,9 @@ from twisted.internet.ssl import optionsForClientTLS
 from twisted.mail.smtp import ESMTPSenderFactory, SMTPClientError
 
 from ipf.ports import Channel, Clock, Delivered, Notification
+from ipf.ports.delivery import NO_MAIL
 from ipf.wire.client.failures import TimeLimitExceeded, describe, was_cancelled
 from ipf.wire.client.http_client import within
-
-NOT_CONFIGURED = "email notifications are not sent: this server has no mail server (IPF_SMTP_URL)"
 
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _KIND_TEXTS = {"handshake": "is being set up", "heartbeat": "is active; there was no event since the last notification"}
@@ -90,7 +89,7 @@ class Email:
     @property
     def unavailable(self) -> str | None:
         """The reason why no mail is sent."""
-        return NOT_CONFIGURED if self._server is None else None
+        return NO_MAIL if self._server is None else None
 
     def destination(self, endpoint: str) -> str:
         """All mail goes through one relay."""
@@ -100,7 +99,7 @@ class Email:
         """Send a mail; it is acknowledged when the server has accepted every recipient."""
         recipients = recipients_of(notification.url)
         if self._server is None:
-            return Delivered(None, 0, NOT_CONFIGURED)
+            return Delivered(None, 0, NO_MAIL)
         if not recipients:
             return Delivered(None, 0, "the endpoint is not a mailto: address")
         started = self._clock.seconds()

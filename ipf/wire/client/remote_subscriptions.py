@@ -3,7 +3,7 @@
 They are read from that server at each request, and nothing of them is kept.  That server delivers and counts: the
 counters are zero and the history is empty, as the contract has it.  All of them are those of the default tenant.
 
-Every failure of the server is Problem UPSTREAM.  Of its answers only the status is shown.
+Every failure of the server is Problem UPSTREAM, with what its OperationOutcome says.
 
 Source: interface specification "Subscription administration"; https://hl7.org/fhir/R4/http.html#update.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urljoin
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.issues import issues_text
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import DEFAULT_TENANT, Attempt, Json, SubscriptionHealth
 from ipf.ports.delivery import AttemptPage, SubscriptionLedger
@@ -122,7 +123,8 @@ def _resource(response: Response, kind: str) -> Json:
 
 
 def _refused(response: Response) -> Problem:
-    return Problem(Category.UPSTREAM, f"the FHIR server responded with {response.status}")
+    text = issues_text(response.body)
+    return Problem(Category.UPSTREAM, f"the FHIR server responded with {response.status}{f': {text}' if text else ''}")
 
 
 def _objects(found: Any) -> list[Mapping[str, Any]]:

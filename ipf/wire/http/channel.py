@@ -14,6 +14,7 @@ Source: RFC 9112 sections 5.2, 6.1 and 9.3; RFC 6585 section 5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall
@@ -32,13 +33,16 @@ class BoundedChannel(HTTPChannel):
     _deadline: IDelayedCall | None = None
     _received = 0  # bytes since the deadline was set
     _is_counted = False
+    _host = ""
     _unread: Any = None  # an answered request that waits for the client to read
 
     def connectionMade(self) -> None:
         """Twisted: connected."""
         super().connectionMade()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._is_counted = True
-        self._connections.enter()
+        own: Any = self
+        self._host = getattr(own.transport.getPeer(), "host", None) or ""
+        self._connections.enter(self._host)
 
     @property
     def _connections(self) -> ConnectionLimit:
@@ -55,7 +59,7 @@ class BoundedChannel(HTTPChannel):
     def hand_over(self) -> Callable[[], None]:
         """Another protocol takes the connection over; it calls the result when the connection is lost."""
         self._is_counted = False
-        return self._connections.leave
+        return partial(self._connections.leave, self._host)
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes from the client."""
@@ -124,7 +128,7 @@ class BoundedChannel(HTTPChannel):
         self._stop_deadline()
         if self._is_counted:
             self._is_counted = False
-            self._connections.leave()
+            self._connections.leave(self._host)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def _set_deadline(self, seconds: float, waited: float) -> None:

@@ -4,6 +4,8 @@ Idle connections, connections in use, and those that became a websocket all coun
 answered 503 on its first bytes and closed; existing connections are not affected.  At most `MAX_ANSWERED` refused
 connections are open at a time, for `ANSWER_SECONDS` each; further ones are closed without an answer.
 
+No address takes them all: the last tenth is for addresses that have less than a tenth of the limit.
+
 Source: RFC 9110 section 15.6.4.
 """
 
@@ -17,6 +19,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ipf.security.addresses import source_of
 from ipf.telemetry import metrics
 
 log = Logger()
@@ -39,6 +42,7 @@ class ConnectionLimit:
         self._limit = limit
         self._changed = changed
         self._count = 0
+        self._by_source: dict[str, int] = {}
         self._refused = 0
         self._logged_at = float("-inf")
 
@@ -46,19 +50,26 @@ class ConnectionLimit:
         """The number of connections that are served."""
         return self._count
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a further connection is refused."""
-        return self._count >= self._limit
+    def is_full(self, host: str = "") -> bool:
+        """Whether a further connection from this address is refused."""
+        if self._count < self._limit - self._limit // 10:
+            return False
+        return self._count >= self._limit or self._by_source.get(source_of(host), 0) >= self._limit // 10
 
-    def enter(self) -> None:
-        """A connection is served."""
+    def enter(self, host: str = "") -> None:
+        """A connection from this address is served."""
+        source = source_of(host)
         self._count += 1
+        self._by_source[source] = self._by_source.get(source, 0) + 1
         self._changed(self._count)
 
-    def leave(self) -> None:
+    def leave(self, host: str = "") -> None:
         """A served connection is lost."""
+        source = source_of(host)
         self._count -= 1
+        left = self._by_source.pop(source, 1) - 1
+        if left > 0:
+            self._by_source[source] = left
         self._changed(self._count)
 
     def refuse(self, address: IAddress | None) -> Protocol | None:

@@ -60,7 +60,7 @@ class LimitedSite(Site):
 
     def buildProtocol(self, addr: Any) -> Any:
         """Twisted: a client connects."""
-        if self.connections.is_full:
+        if self.connections.is_full(getattr(addr, "host", None) or ""):
             return self.connections.refuse(addr)
         channel: Any = super().buildProtocol(addr)  # type: ignore[no-untyped-call]  # Twisted has no types here
         channel.totalHeadersSize = channel.MAX_LENGTH = self.limits.header_bytes

@@ -159,9 +159,34 @@ class LimitTest(unittest.TestCase):
             f"entry.select({long} + '')",
             f"entry.select({long}.substring(1))",
             f"entry.select({long}.encode('hex'))",
+            "entry.where(%resource.entry.resource.id.empty())",
+            "entry.where(%resource.entry.nothing.exists())",
+            "entry.where(%x.empty())",
+            "entry.select(%x.tail().tail().count())",
+            "entry.select(%x.count())",
+            "entry.select(%x.ofType(String).count())",
+            "entry.select(%x.sort().first())",
+            "entry.select(%x.max())",
+            "entry.select(%x ~ %x)",
+            "entry.select(%x.subsetOf(%x))",
+            "entry.aggregate($total.combine(%x).count())",
+            "entry.select(defineVariable('v' & $index.toString()).select(1))",
+            "entry.repeatAll(%x)",
+            "entry.select(%long.matches('^(a|b|ab)*(c?d?){100}$'))",
+            "entry.select(%long.replaceMatches('(a|b|ab)+(c?d?){100}$', ''))",
+            "entry.select(%long.matches($index.toString() & '(a|b|ab)*(c?d?){100}$'))",
         ):
-            error = self.assertRaises(FhirPathError, compile(text).evaluate, data, host=Host(steps=50_000))
-            self.assertIn("steps", str(error), text[:40])
+            given = {"x": ["x"] * 1000, "long": "ab" * 1000}
+            with self.assertRaises(FhirPathError, msg=text[:60]) as caught:
+                compile(text).evaluate(data, given, host=Host(steps=50_000))
+            self.assertIn("steps", str(caught.exception), text[:60])
+
+    def test_references_are_found_in_an_index(self) -> None:
+        """Each `resolve()` is one lookup: a large Bundle is within the steps."""
+        entries = [{"resource": {"resourceType": "Patient", "id": str(n), "link": []}} for n in range(2000)]
+        data = {"resourceType": "Bundle", "entry": entries}
+        text = "entry.select(('Patient/' & $index.toString()).resolve()).count()"
+        self.assertEqual([2000], compile(text).evaluate(data, host=Host(steps=50_000)))
 
     def test_deep_data(self) -> None:
         data: Any = {"x": 1}

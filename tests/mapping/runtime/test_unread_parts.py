@@ -19,10 +19,26 @@ RULES = {
     "pid.PID_3.CX_1 as x -> tgt.id = x;": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid.PID_3 first as cx -> tgt.id = cx;": "PID-3.2 PID-3.3 PID-3.4 PID-3.5 PID-3[2]",
     "pid.PID_3.CX_4 as hd then { hd.HD_2 as x -> tgt.id = x; };": "PID-3.1 PID-3.2 PID-3.3 PID-3.5",
-    "pid.PID_3 as cx where (CX_5 = 'MR') -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where (CX_5 = 'MR') -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",  # PI
+    "pid.PID_3 as cx where (CX_5 in ('MR' | 'PI')) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where (CX_5 = 'MR' or CX_5 = 'PI') -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where (CX_5 != 'SS') -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where ((CX_5 = 'SS').not()) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where (cx.where(CX_5 = 'SS').empty()) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as cx where (CX_3 = 'M10' and CX_1.exists()) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.4 PID-3.5",
+    "pid.PID_3 as cx where (CX_3 = 'M11' or CX_1.exists()) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
+    "pid.PID_3 as cx where (CX_4.HD_3 = 'ISO') -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.5 PID-3.4",
+    "pid.PID_3 as cx -> tgt.id = (iif(cx.CX_5 = 'SS', 'a', cx.CX_1));": "PID-3.2 PID-3.3 PID-3.4",
     "pid.PID_3 as cx where (CX_5.exists()) -> tgt.id = (cx.CX_1);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid -> tgt.id = (pid.PID_3.where(CX_5 = 'MR').CX_1.first());": "PID-3.2 PID-3.3 PID-3.4",
+    "pid.PID_3 as c where (CX_5 = 'XX') then Number(c, tgt); pid.PID_3.CX_1 as x -> tgt.id = x;": "PID-3.3 PID-3.4",
+    "pid.PID_3 as cx then Other(cx, tgt);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
+    "pid.PID_3.CX_5 as c then Code(c, tgt); pid.PID_3.CX_1 as x -> tgt.id = x;": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid -> tgt.id = (pid.PID_3.select(CX_1 & CX_2).first());": "PID-3.3 PID-3.4 PID-3.5",
+    # an operand has one value: no rule reads the second number
+    "pid.PID_3 first as cx -> tgt.id = (cx.CX_1 & pid.PID_3.CX_2);": "PID-3.3 PID-3.4 PID-3.5 PID-3[2]",
+    "pid -> tgt.id = (pid.PID_3.where(CX_5 = 'MR').CX_1 & 'x');": "PID-3.2 PID-3.3 PID-3.4",
+    "pid -> tgt.id = (pid.PID_3.CX_1.join(','));": "PID-3.2 PID-3.3 PID-3.4 PID-3.5",
     "pid -> tgt.id = (pid.PID_3.first().CX_1);": "PID-3.2 PID-3.3 PID-3.4 PID-3.5 PID-3[2]",
     "pid -> tgt.id = (pid.PID_3[0].children().first());": "PID-3[2]",
     "pid.PID_3 as cx then Number(cx, tgt);": "PID-3.3 PID-3.4",
@@ -32,6 +48,7 @@ RULES = {
     "pid.PID_8 as sex -> tgt.id = translate(sex, 'urn:t', 'code');": "",  # text and system belong to the code
     "pid.PID_8 as sex where (sex = 'F') -> tgt.gender = 'female';": "",
     "pid.PID_8 as sex where (sex in ('F' | 'M')) -> tgt.gender = 'female';": "",
+    "pid.PID_8 as sex where (sex = 'M') -> tgt.gender = 'male'; pid.PID_8.CWE_2 as x -> tgt.id = x;": "PID-8.1 PID-8.3",
     "pid.PID_8 as sex -> tgt.id = sex;": "PID-8.2 PID-8.3",
     "pid.PID_7 as born where (born = '1') -> tgt.id = born;": "",  # does not fire: PID-7 is unread as a whole
     "pid.PID_7 as born where (born != '1') -> tgt.birthDate = born;": "PID-7.2",
@@ -46,6 +63,11 @@ group Kind(source cx, target patient : Patient) {
   cx.CX_2 as x -> patient.language = x;
   cx.CX_5 as x -> patient.language = x;
 }
+group Other(source cx : CX, target patient : Patient) {
+  cx.CX_1 as x where (cx.CX_5 = 'SS') -> patient.id = x;
+  cx -> patient.id = cx;
+}
+group Code(source kind, target patient : Patient) { kind where ($this = 'SS') -> patient.language = 'x'; }
 group Numbers(source pid : PID, target patient : Patient) { pid.PID_3 as one then Number(one, patient); }
 group Again(source cx : CX, target patient : Patient) {
   cx.CX_9 as x then Again(cx, patient);

@@ -57,6 +57,25 @@ class ActivateTests(TestCase):
         self.assertEqual([call[1] for call in self.calls], ["a", "c"])
         self.assertFalse(self.step())
 
+    def test_one_that_fails_in_a_way_that_nobody_foresaw(self) -> None:
+        """Its status is `error`, or it waits; the next ones are activated."""
+        self.errors["a"] = ZeroDivisionError("Hansen")
+        peeked: list[str] = []
+
+        async def peek(tenant: str, subscription_id: str) -> Lease | None:
+            peeked.append(subscription_id)
+            if subscription_id == "b":
+                raise ZeroDivisionError("Hansen")
+            return None
+
+        self.queue.peek = peek  # type: ignore[attr-defined]
+        composer: Any = object()
+        self.assertTrue(self.step(Activate(self.queue, self.set_status, {}, composer)))
+        self.assertEqual(self.calls, [("other", "b", "error", "unexpected ZeroDivisionError"),
+                                      ("default", "c", "active", None)])  # fmt: skip
+        self.assertEqual(peeked, ["a", "b", "c"])
+        self.flushLoggedErrors(ZeroDivisionError)
+
     def test_refusal_is_logged_once(self) -> None:
         lines: list[object] = []
 
@@ -252,6 +271,14 @@ class HandshakeTests(TestCase):
         self.assertEqual(self.channel.sent, [])
         self.assertEqual(self.calls, [("w", "active", None), ("e", "error", "no mail server is configured"),
                                       ("p", "error", "this server has no channel pigeon")])  # fmt: skip
+
+    def test_channels_that_never_send_are_active_without_a_handshake(self) -> None:
+        """email without a mail server: no error, no handshake, no attempt."""
+        self.queue.waiting = [("default", "e"), ("default", "a")]
+        self.channel.kinds = {"e": "email"}
+        self.step(self.stage(never_sent=frozenset({"email", "rest-hook"})))
+        self.assertEqual(self.calls, [("e", "active", None), ("a", "active", None)])
+        self.assertEqual((self.channel.sent, self.without_email.sent, self.queue.ledger), ([], [], []))
 
     def test_slow_endpoint_does_not_delay_others_and_gets_one_handshake(self) -> None:
         slow: Deferred[Delivered] = Deferred()

@@ -225,6 +225,15 @@ class DeliverTests(DeliverFixture, TestCase):
         self.assertEqual(self.far.sent, [f"a{n}" for n in range(3, 240, 3)])
         self.assertEqual((row.delivered, none.delivered, row.until), (250, 0, None))
 
+    def test_channels_that_never_send(self) -> None:
+        """Events are skipped without an attempt, heartbeats wait; nothing fails."""
+        row, idle = self.queue.add("a", 30), self.queue.add("h", 0)
+        self.queue.beats = ["h"]
+        self.start(never_sent=frozenset({"rest-hook"}))
+        self.assertEqual((self.far.sent, row.delivered, self.statuses), ([], 30, []))
+        self.assertEqual((row.ledger, idle.ledger, idle.attempt_count), ([], [], 0))
+        self.assertEqual(idle.ready_at, self.now() + timedelta(minutes=1))
+
     def test_failure_keeps_the_cursor_before_skipped_events(self) -> None:
         async def authorization_filter(lease: Lease, events: Sequence[Event]) -> Sequence[Event]:
             return [event for event in events if event.number in (2, 4)]

@@ -107,3 +107,18 @@ class WithheldContentTests(TestCase):
             found = loads(sent.body or b"")["entry"]
             self.assertEqual([one["resource"]["resourceType"] for one in found], entries)
             self.assertNotIn(b"p1", sent.body or b"")
+
+    async def test_a_message_broker_is_not_told_whose_it_is(self) -> None:
+        """Neither by the value nor by the key, which is the patient otherwise."""
+        for criteria in (SEARCH, TOPIC):
+            resource = subscription(criteria, JSON, kind="message")
+            resource["channel"]["endpoint"] = "kafka://broker:9092/fhir.patients"
+            keys = [(await self.made(creator, resource)).key for creator in (READER, MINIMUM)]
+            self.assertEqual(keys, ["Patient/p1", "Subscription/s"])
+            self.assertNotIn(b"p1", (await self.made(MINIMUM, resource)).body or b"")
+
+    async def test_a_mail_has_numbers_only(self) -> None:
+        """No reference and no attachment: the content level of the notification."""
+        for criteria in (SEARCH, TOPIC):
+            sent = await self.made(MINIMUM, subscription(criteria, JSON, kind="email"))
+            self.assertEqual(sent.content, "empty")

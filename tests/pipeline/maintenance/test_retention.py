@@ -70,6 +70,25 @@ class RetentionTests(TestCase):
         self.assertEqual(self.pruner.taken, [None, {"messages": 15}, {"messages": 15, "versions": 10}])
         self.assertEqual(len(self.pauses), 5)
 
+    async def test_a_kind_that_cannot_be_removed_keeps_no_other(self) -> None:
+        """Health says so until it can; the run ends, and the next is due when it is."""
+        retention = self.make(RetentionPolicy(delivered_days=30, history_days=400))
+        prune = self.pruner.prune
+
+        async def failing(kind: str, before: datetime, after: str) -> tuple[int, str | None]:
+            if kind == "messages":
+                raise ZeroDivisionError
+            return await prune(kind, before, after)
+
+        self.pruner.prune = failing  # type: ignore[method-assign]
+        await retention.step()
+        self.assertEqual(self.pruner.finished, {"messages": 0, "versions": 10})
+        self.assertEqual(retention.problem, "messages: unexpected ZeroDivisionError")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.pruner.prune = prune  # type: ignore[method-assign]
+        await retention.step()
+        self.assertIsNone(retention.problem)
+
     async def test_nothing_to_do(self) -> None:
         await self.make(RetentionPolicy()).step()
         self.assertEqual(self.pruner.taken, [])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.json import JsonDecimal
 from ipf.ports import Answer, Caller
 from ipf.rest.graphql import execute, loaded
+from ipf.rest.router import handler
 from tests.rest.world import OnMemory
 
 PATIENT = {
@@ -234,6 +238,23 @@ class OnMemoryTests(OnMemory):
         patched = self.patch(execute, "MOST_SECONDS", -1.0)  # type: ignore[attr-defined]
         self.assertIn(b"takes more than", (await self.ask(asked)).body)
         patched.restore()
+
+    async def test_processor_time_is_that_of_the_thread_that_runs_the_query(self) -> None:
+        """A thread that has worked for long has its own clock; all runs of a query together have ten seconds."""
+        await self.prepare()
+        spent, main = [1000.0], get_ident()
+
+        class Clock:
+            def thread_time(self) -> float:
+                spent[0] += step
+                return 0.0 if get_ident() == main else spent[0]
+
+        self.patch(execute, "time", Clock())
+        handle = handler(replace(self.world.repository, run_in_thread=deferToThread))
+        body = {"query": "{ ObservationList { id subject { resource { id } } } }"}
+        for step, status in ((0.0, 200), (0.05, 200), (0.3, 400)):
+            answer = await handle(self.world.request("POST", "$graphql", body, content_type="application/json"))
+            self.assertEqual(answer.status, status, (step, answer.body))
 
     async def test_a_limited_client_sees_what_he_may(self) -> None:
         """References to hidden resources are as those to missing ones; searches find what he may search."""

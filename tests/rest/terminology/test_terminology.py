@@ -89,6 +89,24 @@ class TerminologyTests(OnMemory):
         for url, status in rows:
             self.assertEqual((await self.world.send("GET", url)).status, status, url)
 
+    async def test_an_expansion_beyond_its_budget(self) -> None:
+        validated(self.world)
+        await self.world.send("PUT", "CodeSystem/own", {**OWN, "concept": [{"code": f"c{n}"} for n in range(1000)]})
+        worst = {**OWN_SET, "compose": {"include": [{"system": "http://x.test/cs"}] * 5000}}
+        await self.world.send("PUT", "ValueSet/own", worst)
+        sent = {"resourceType": "Parameters", "parameter": [{"name": "valueSet", "resource": worst}]}
+        for method, url, body in (
+            ("POST", "ValueSet/$expand", sent),
+            ("GET", "ValueSet/own/$expand", None),
+            ("GET", "ValueSet/$expand?url=http://x.test/vs", None),
+            ("GET", "ValueSet/$validate-code?url=http://x.test/vs&system=http://x.test/cs&code=c1", None),
+            ("GET", "Observation?code:in=http://x.test/vs", None),
+        ):
+            answer = await self.world.send(method, url, body)
+            issue = loads(answer.body)["issue"][0]
+            self.assertEqual((answer.status, issue["code"]), (400, "too-costly"), (url, issue))
+            self.assertIn("more than 2000000 steps", issue["diagnostics"])
+
     async def test_stored_resources(self) -> None:
         validated(self.world)
         await self.world.send("PUT", "CodeSystem/own", OWN)

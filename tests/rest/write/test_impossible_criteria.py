@@ -7,10 +7,12 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
+from ipf.errors import Problem
 from ipf.fhir.index.paths import ElementPath
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.evaluation.possible import allowed_codes
+from ipf.fhir.search.language.query import parse_criteria
 from ipf.fhir.structure.check import structure_issues
 from ipf.ports import Json
 from ipf.subscriptions.guide import FILTER
@@ -83,6 +85,24 @@ class ImpossibleCriteriaTests(TestCase):
                 if status == 422:
                     self.assertIn(allowed.text, why[0][0])
                     self.assertEqual(why[0][1], "Subscription.criteria")
+
+    async def test_every_parameter_with_typed_values(self) -> None:
+        """A value that is no date, number or quantity is refused, of each of the parameters of these types."""
+        wrong = {
+            "date": ("maybe", "2024-13-01", "2024-02-30"),
+            "number": ("many", "1..2"),
+            "quantity": ("much", "5|a|b|c|d"),
+        }
+        count = 0
+        for resource_type in sorted(definitions().resource_types):
+            for code, parameter in definitions().search_parameters(resource_type).items():
+                for value in wrong.get(parameter.type, ()):
+                    count += 1
+                    self.assertRaises(Problem, parse_criteria, f"{resource_type}?{code}={value}")
+        self.assertGreater(count, 900)
+        for search in ("Patient?birthdate=maybe", "RiskAssessment?probability=many", "Observation?value-quantity=much"):
+            status, why = await self.register(search)
+            self.assertEqual(status, 422, (search, why))
 
     async def test_values(self) -> None:
         for search, is_refused in (

@@ -105,10 +105,14 @@ class RemoteStoreTests(OnMemory):
         self.assertEqual([counts[name] for name in ("Patient", "Encounter", "Practitioner")], [2, 1, 1])
 
     async def test_refusals(self) -> None:
-        issue = {"code": "invalid", "diagnostics": "Hansen^Kari", "expression": ["Patient.name"]}
+        issue = {"code": "exception", "diagnostics": "HAPI-0389: Failed to call access method"}
         outcome = {"resourceType": "OperationOutcome", "issue": [issue]}
         for status, body, text in (
-            (422, dumps(outcome), "the FHIR server responded with 422: invalid at Patient.name"),
+            (
+                500,
+                dumps(outcome),
+                "the FHIR server responded with 500: exception: HAPI-0389: Failed to call access method",
+            ),
             (401, b"", "the FHIR server responded with 401"),
             (500, b"<html>Kari", "the FHIR server responded with 500"),
             (302, b"[]", "the FHIR server responded with 302"),

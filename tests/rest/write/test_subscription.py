@@ -13,9 +13,10 @@ from ipf.fhir.model.json import loads
 from ipf.ports import DEFAULT_TENANT, DeliveryQueue, Json, SubscriptionState, Version
 from ipf.rest.operations.subscription_status import set_status
 from ipf.store.deliveries.deliveries import PostgresDeliveryQueue
+from ipf.subscriptions.endpoints import EndpointRules
 from ipf.subscriptions.notification import notification
 from ipf.subscriptions.notification_topic import NotificationContext
-from ipf.subscriptions.policy import PERMISSIVE, ChannelPolicy
+from ipf.subscriptions.policy import PERMISSIVE, STRICT, ChannelPolicy
 from ipf.subscriptions.status import Trigger, origins
 from tests.fakes import MemoryDeliveryQueue
 from tests.rest.interactions.test_transaction import bundle, entry
@@ -123,6 +124,27 @@ class RegisterTests(TestCase):
         self.assertEqual(issues(whole)[0][2], "Bundle.entry[0].resource (Subscription.channel.endpoint)")
         self.world.policy = ChannelPolicy(PERMISSIVE)
         self.assertEqual((await self.world.send("PUT", "Subscription/s", bad)).status, 201)
+
+    async def test_endpoints_in_every_write_interaction(self) -> None:
+        """With tenants, private addresses need ALLOW; without, they are valid.  A refusal names its setting."""
+        for rules, host, setting in (
+            (EndpointRules(), "10.1.2.3", ""),
+            (EndpointRules(has_tenants=True), "10.1.2.3", "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW"),
+            (EndpointRules(has_tenants=True), "printer.local", "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW"),
+            (EndpointRules(("10.1.0.0/16",), has_tenants=True), "10.1.2.3", ""),
+            (EndpointRules((), ("10.1.0.0/16",)), "10.1.2.3", "SUBSCRIPTION_SERVICE_ENDPOINT_DENY"),
+            (EndpointRules(own_ports=lambda: {443: "IPF_HTTP_LISTEN"}), "127.0.0.1", "IPF_HTTP_LISTEN"),
+            (EndpointRules(("*",)), "169.254.169.254", "SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW"),
+        ):
+            self.world.policy = ChannelPolicy(STRICT, rules)
+            made = subscription(id="s", channel={**subscription()["channel"], "endpoint": f"https://{host}/hook"})
+            for answer in (
+                await self.world.send("PUT", "Subscription/s", made),
+                await self.world.send("POST", "Subscription", made),
+                await self.world.send("POST", "", bundle("transaction", entry("POST", "Subscription", made))),
+            ):
+                self.assertEqual(answer.status == 422, bool(setting), (rules, host, answer.body))
+                self.assertIn(setting.encode(), answer.body)
 
 
 class FireTests(TestCase):

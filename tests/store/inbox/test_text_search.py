@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from twisted.internet import reactor
@@ -13,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from ipf.errors import Category, Problem
 from ipf.ports import MessageFilter, Received, Settlement, Status
 from ipf.ports.messages.inbox import EVERY_TENANT
-from ipf.store.inbox import pages, text_search
+from ipf.store.inbox import pages, text_index, text_search
 from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox
 from ipf.store.inbox.text_index import BATCH, PostgresMessageIndex, bounded
 from ipf.store.inbox.text_search import tsquery
@@ -64,6 +65,22 @@ class SearchTest(TestCase):
     async def found(self, limit: int = 50, offset: int = 0, **wanted: object) -> tuple[int, list[str]]:
         page = await self.inbox.page(MessageFilter(**wanted), limit, offset)  # type: ignore[arg-type]
         return page.total, [row.source_id for row in page.rows]
+
+    async def test_a_message_that_cannot_be_read_does_not_stop_the_index(self) -> None:
+        """It is found by its columns."""
+        original = text_index.patients_in
+
+        def failing(text: Any) -> Any:
+            if "N1" in str(text):
+                raise ZeroDivisionError("Hansen")
+            return original(text)
+
+        self.patch(text_index, "patients_in", failing)
+        await self.inbox.store([adt(number) for number in range(3)])
+        self.assertEqual(await self.indexed(), 3)
+        self.assertEqual(await self.found(text="hansen"), (2, ["C2", "C0"]))
+        self.assertEqual((await self.found(source_system="LAB"))[0], 3)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def check(self) -> None:
         """The results do not depend on the number of indexed messages."""

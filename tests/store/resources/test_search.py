@@ -131,6 +131,30 @@ class PostgresSearchTest(contract.SearchContract):
         self.patch(search_run, "MAX_FILTERED", 0)
         self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
 
+    async def test_a_resource_that_cannot_be_indexed_keeps_no_other(self) -> None:
+        """It keeps the entries that it has, and the job ends."""
+        await self.create(*WORLD)
+        await self.database.many(
+            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code LIKE '%:text');"
+            "INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)"
+            " SELECT 1, string_agg(DISTINCT resource_type, ','), '', 'texts of codes', max(rid) FROM resources"
+        )
+        original = reindex.extract
+
+        def failing(resource: Any) -> Any:
+            if resource["resourceType"] == "Patient":
+                raise ZeroDivisionError("Hansen")
+            return original(resource)
+
+        self.patch(reindex, "extract", failing)
+        queue = PostgresReindexQueue(self.database)
+        while await queue.is_open():
+            await queue.run_batch(4)
+        self.assertEqual({one.status for one in await queue.jobs("default", 10)}, {"done"})
+        self.patch(search_run, "MAX_FILTERED", 0)
+        self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
+        self.assertTrue(self.flushLoggedErrors(ZeroDivisionError))
+
     async def test_words_of_names_of_an_earlier_release(self) -> None:
         """The beginnings are found until a job has indexed the words."""
         await self.create(*NAMES)

@@ -22,6 +22,7 @@ CORRELATION = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 HEALTH = [
     "id", "active", "channel_type", "endpoint", "delivery_success_count", "delivery_failure_count", "last_attempt_at",
     "last_attempt_outcome", "last_error", "status", "criteria", "tenant", "last_event_number", "pending_count",
+    "warnings",
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class AdminSubscriptionsTests(Writing):
                 "endpoint": "https://far.example.org/hook", "delivery_success_count": 1, "delivery_failure_count": 1,
                 "last_attempt_at": "2026-03-04T05:06:09.000000Z", "last_attempt_outcome": "success",
                 "last_error": None, "status": "active", "criteria": "Patient?active=true", "tenant": "default",
-                "last_event_number": 0, "pending_count": 0,
+                "last_event_number": 0, "pending_count": 0, "warnings": [],
             },
         )  # fmt: skip
         self.assertEqual((second["last_attempt_outcome"], second["last_error"]), ("failure", "no answer since noon"))

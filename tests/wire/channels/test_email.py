@@ -17,7 +17,8 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from ipf.ports import Event, Notification
-from ipf.wire.channels.email import NOT_CONFIGURED, Email, MailServer, mail_of, recipients_of
+from ipf.ports.delivery import NO_MAIL
+from ipf.wire.channels.email import Email, MailServer, mail_of, recipients_of
 from tests.waiting import PATIENCE, free_port
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -112,8 +113,8 @@ class EmailTests(TestCase):
 
     async def test_without_a_server_the_channel_is_unavailable(self) -> None:
         email = Email(reactor, None, 5.0)
-        self.assertEqual(email.unavailable, NOT_CONFIGURED)
-        self.assertEqual((await email.send(NOTIFICATION)).error, NOT_CONFIGURED)
+        self.assertEqual(email.unavailable, NO_MAIL)
+        self.assertEqual((await email.send(NOTIFICATION)).error, NO_MAIL)
         self.assertIsNone(self.email(1).unavailable)
 
 

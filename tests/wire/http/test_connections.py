@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import SSL4ClientEndpoint, TCP4ClientEndpoint, connectProtocol
+from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from ipf.app.listeners.endpoints import Listeners
@@ -66,6 +69,35 @@ class ConnectionLimitTests(TestCase):
                     limits=HttpLimits(connections=2))  # fmt: skip
         made.connections = self.connections
         return made
+
+    def test_no_address_takes_all_connections(self) -> None:
+        """Nor a network of IPv6 addresses; who has few connections is served until there is no room at all."""
+        made = site(
+            {"fhir": resource(Handlers(Answer(200, b"{}")).at_once, refuse)}, limits=HttpLimits(connections=100)
+        )
+        made.connections = ConnectionLimit(100, self.clock, self.counts.append)
+        kept: list[Any] = []
+
+        def opened(host: str) -> bool:
+            peer = IPv4Address("TCP", host, 4000)
+            protocol, transport = made.buildProtocol(peer), StringTransport(peerAddress=peer)
+            if protocol is None or isinstance(protocol, RefusedConnection):
+                return False
+            protocol.callLater = self.clock.callLater
+            protocol.makeConnection(transport)
+            kept.append(protocol)
+            return True
+
+        self.assertEqual(sum(opened("203.0.113.1") for _ in range(200)), 90)
+        self.assertEqual(sum(opened(f"2001:db8::{number:x}") for number in range(1, 20)), 10)
+        self.assertFalse(opened("192.0.2.1"), "there is no room at all")
+        for protocol in kept[:5]:
+            protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertFalse(opened("203.0.113.1"))
+        self.assertTrue(opened("192.0.2.1"))
+        for protocol in kept[5:]:
+            protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual((len(made.connections), made.connections._by_source), (0, {}))
 
     def test_a_connection_beyond_the_limit_is_answered_503(self) -> None:
         site = self.site()

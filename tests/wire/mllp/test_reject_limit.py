@@ -14,8 +14,9 @@ from ipf.hl7.framing import Framer, Junk, frame
 from ipf.hl7.message import Message
 from ipf.pipeline.receive.group_commit import GroupCommit
 from ipf.pipeline.receive.receive import MllpListener, Receiver
-from ipf.pipeline.receive.rejects import WEIGHT, WEIGHT_SECONDS, LimitedRejects
+from ipf.pipeline.receive.rejects import WEIGHT, WEIGHT_SECONDS, LimitedRejects, address_of
 from ipf.ports.messages.inbox import MessageStore
+from ipf.security.addresses import source_of
 from ipf.wire.mllp.limits import Limits
 from ipf.wire.mllp.protocol import MllpFactory
 from tests.pipeline.plain_inbox import PlainInbox
@@ -69,6 +70,13 @@ class RejectLimitTests(SynchronousTestCase):
         for _ in range(WEIGHT + 10):
             self.receiver.lost(Junk(b"x", 1), MllpListener("main"), "192.0.2.1:4000", "junk")
         self.assertEqual((len(self.inbox.rejects), self.limited), (WEIGHT, 10))
+
+    def test_addresses(self) -> None:
+        for peer, expected in (
+            ("192.0.2.1:4000", "192.0.2.1"), ("192.0.2.1", "192.0.2.1"), ("2001:db8::1:4000", "2001:db8::/64"),
+            ("2001:db8:0:0:a:b:c:d:4000", "2001:db8::/64"), ("2001:db8:0:0:a:b:c:d", "2001:db8::/64"), ("file", "file"),
+        ):  # fmt: skip
+            self.assertEqual(source_of(address_of(peer)), expected, peer)
 
     def test_files_and_operators_have_no_limit(self) -> None:
         own = MllpListener("files", tells_all=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.items.model import Model
 from ipf.fhir.fhirpath.items.nodes import FhirNode, Items, wrap_all, wrapped
 from ipf.fhir.fhirpath.items.operators import text, truth
@@ -17,6 +17,8 @@ MAX_ITEMS = 1_000_000
 LOOKUP_STEPS = 100
 """What a call of a function of the host counts: a lookup, or a validation, is no step of a path."""
 CHARACTERS_OF_A_STEP = 64
+FEW = 8
+"""So many items are part of the step that reads them."""
 _UNORDERED = 1000
 _CONSTANTS = {
     "sct": "http://snomed.info/sct",
@@ -36,8 +38,19 @@ def _size(value: Any) -> int:
     if type(value) is dict:
         return 1 + sum(map(_size, value.values()))
     if type(value) is list:
-        return len(value) + min(len(value), _UNORDERED) ** 2 // 10 + sum(map(_size, value))
+        return len(value) + pairs(len(value)) + sum(map(_size, value))
     return 1
+
+
+def pairs(items: int) -> int:
+    """What the comparison of so many items each with each counts."""
+    return min(items, _UNORDERED) ** 2 // 10
+
+
+class Budget(Protocol):
+    """Steps that several evaluations share, such as those of one run of a map."""
+
+    steps_left: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +84,18 @@ class Host:
 class Context:
     """The values of `%name`, `$index` and `$total`, and the step limit.  One instance per evaluation.
 
-    `items`: what is evaluated, of type `kind` as in `Code`.  The evaluation sets the slots: a call of a constructor, or
-    attributes in a dict, would take as long as a short expression.
+    `items`: what is evaluated, of type `kind` as in `Code`.  `entries`: the resources of its Bundle, for `resolve()`.
+    `limit`: the steps at the start; `steps`: those that are left.  The evaluation sets the slots: a call of a
+    constructor, or attributes in a dict, would take as long as a short expression.
     """
 
-    __slots__ = ("host", "index", "items", "kind", "model", "moment", "steps", "total", "variables")
+    __slots__ = ("entries", "host", "index", "items", "kind", "limit", "model", "moment", "steps", "total", "variables")
 
+    entries: dict[str, Any] | None
     items: Items
     kind: str | None
     model: Model
+    limit: int
     variables: Mapping[str, Any]
     host: Host
     steps: int
@@ -96,11 +112,18 @@ class Context:
         """Count steps; FhirPathError beyond the limit, so that every evaluation ends."""
         self.steps -= steps
         if self.steps < 0:
-            raise FhirPathError(f"more than {self.host.steps} steps")
+            raise BudgetError(f"the budget of {self.limit} steps of an expression is used up")
+
+    def spend_on_items(self, items: Items) -> Items:
+        """Count the work on items, if they are many; returns them."""
+        if len(items) > FEW:
+            self.spend(len(items))
+        return items
 
     def spend_on(self, *collections: Items) -> None:
         """Count a comparison by content: a structure counts with all that it contains."""
         for items in collections:
+            self.spend_on_items(items)
             for item in items:
                 if type(item) is FhirNode and type(item.value) is dict:
                     self.spend(_size(item.value))
@@ -132,11 +155,11 @@ class Context:
     def variable(self, name: str) -> Items:
         """The value of `%name`; an unknown name is an error."""
         if name in self.variables:
-            return wrap_all(self.variables[name])
+            return self.spend_on_items(wrap_all(self.variables[name]))
         if name == "context":
-            return self.focus
+            return self.spend_on_items(self.focus)
         if name in ("resource", "rootResource"):
-            return [item for item in self.focus if type(item) is FhirNode]
+            return [item for item in self.spend_on_items(self.focus) if type(item) is FhirNode]
         constant = _CONSTANTS.get(name)
         if constant is not None:
             return [constant]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ipf.fhir.fhirpath.evaluation.code import Code, Run, itself, nothing
-from ipf.fhir.fhirpath.evaluation.context import Context
+from ipf.fhir.fhirpath.evaluation.context import FEW, Context
 from ipf.fhir.fhirpath.items.model import RESOURCE_ROOTS, Model
 from ipf.fhir.fhirpath.items.nodes import (
     SCALARS,
@@ -52,7 +52,13 @@ def typed(source: Code, key: str, kind: str, model: Model) -> Code:
 
 
 def _untyped(source: Run, name: str, model: Model) -> Code:
-    return Code(lambda context, this: member(source(context, this), name, model))
+    return Code(lambda context, this: _counted_member(context, source(context, this), name, model))
+
+
+def _counted_member(context: Context, items: Items, name: str, model: Model) -> Items:
+    """`member`; reading an item counts once, and each item found."""
+    context.spend_on_items(items)
+    return context.spend_on_items(member(items, name, model))
 
 
 def _objects(source: Run, key: str, kind: str) -> Run:
@@ -60,7 +66,8 @@ def _objects(source: Run, key: str, kind: str) -> Run:
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in this if at_focus else source(context, this):
+        items = this if at_focus else source(context, this)
+        for each in items:
             value = each.get(key)
             if value is None:
                 continue
@@ -74,6 +81,8 @@ def _objects(source: Run, key: str, kind: str) -> Run:
                         found.append(FhirNode(one, kind))
             else:
                 found.append(FhirNode(value, kind))
+        if len(items) + len(found) > FEW:
+            context.spend(len(items) + len(found))
         return found
 
     return run
@@ -84,7 +93,8 @@ def _primitives(source: Run, key: str, kind: str) -> Run:
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in this if at_focus else source(context, this):
+        items = this if at_focus else source(context, this)
+        for each in items:
             value = each.get(key)
             if sibling in each:
                 append_typed(found, value, each[sibling], kind)
@@ -98,6 +108,8 @@ def _primitives(source: Run, key: str, kind: str) -> Run:
                         found.append(FhirNode(one, kind))
             elif value is not None:
                 found.append(FhirNode(value, kind))
+        if len(items) + len(found) > FEW:
+            context.spend(len(items) + len(found))
         return found
 
     return run
@@ -114,7 +126,7 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in this if at_focus else source(context, this):
+        for each in context.spend_on_items(this if at_focus else source(context, this)):
             if type(each) is not dict:
                 continue
             if not rest:
@@ -125,7 +137,7 @@ def _by_choice(source: Run, choices: Mapping[str, str], rest: tuple[str, ...], m
                         found += (readers.get(key) or reader(key))(context, [each])
                     elif key < "a" and key[:1] == "_" and key[1:] in choices and key[1:] not in each:
                         found += (readers.get(key[1:]) or reader(key[1:]))(context, [each])
-        return found
+        return context.spend_on_items(found)
 
     return run
 
@@ -136,7 +148,7 @@ def _by_resource(source: Run, names: tuple[str, ...], model: Model) -> Run:
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in source(context, this):
+        for each in context.spend_on_items(source(context, this)):
             kind = resource_type(each) if type(each) is dict else None
             if kind is not None and model.is_resource(kind):
                 if kind not in readers:
@@ -144,7 +156,7 @@ def _by_resource(source: Run, names: tuple[str, ...], model: Model) -> Run:
                 found += readers[kind](context, [each])
             else:
                 found += _members(wrapped([each], "Resource"), names, model)
-        return found
+        return context.spend_on_items(found)
 
     return run
 
@@ -164,14 +176,14 @@ def _values(items: Items) -> Items:
 def _of_primitive(source: Run, name: str, primitive: str) -> Code:
     """`value`, `id` and `extension` of a primitive."""
     if name == "value":
-        return Code(lambda context, this: _values(source(context, this)), primitive)
+        return Code(lambda context, this: _values(context.spend_on_items(source(context, this))), primitive)
     if name not in ("id", "extension"):
         return Code(nothing)
     kind = "string" if name == "id" else "Extension"
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for each in source(context, this):
+        for each in context.spend_on_items(source(context, this)):
             if type(each) is FhirNode and type(each.extra) is dict:
                 append_typed(found, each.extra.get(name), None, kind)
         return found

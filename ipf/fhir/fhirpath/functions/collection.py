@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, operand_of
 from ipf.fhir.fhirpath.evaluation.context import MAX_ITEMS, Context
 from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, plain_function, shaped_function
@@ -93,11 +93,21 @@ def single(context: Context, focus: Items) -> Items:
     return focus
 
 
+_LONG_COPY = 16  # items that are copied in a step
+
+
 def _part(name: str, part: slice) -> None:
     def build(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str | None) -> Code:
         source = operand_of(compiler, focus, kind)
         items_of = source.run
-        return Code(lambda context, this: items_of(context, this)[part], source.kind, pure=source.pure)
+
+        def run(context: Context, this: Items) -> Items:
+            found = items_of(context, this)[part]
+            if len(found) > _LONG_COPY:
+                context.spend(len(found) // _LONG_COPY)
+            return found
+
+        return Code(run, source.kind, pure=source.pure)
 
     shaped_function(name)(build)
 
@@ -156,7 +166,7 @@ def combine(context: Context, focus: Items, other: Items) -> Items:
     """Both collections, with duplicates."""
     context.spend(len(focus) + len(other))
     if len(focus) + len(other) > MAX_ITEMS:
-        raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")
+        raise BudgetError(f"the budget of {MAX_ITEMS} items of a collection is used up")
     return focus + other
 
 

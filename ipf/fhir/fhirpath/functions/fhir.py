@@ -48,7 +48,7 @@ def extension(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind
         wanted = text_of(url(context, this), "extension")
         if wanted is None:
             return []
-        return [item for item in items_of(context, this) if _url(item) == wanted]
+        return [item for item in context.spend_on_items(items_of(context, this)) if _url(item) == wanted]
 
     return Code(run, every.kind)
 
@@ -104,27 +104,39 @@ def _reference(item: Any) -> str | None:
 
 def _target(context: Context, reference: str) -> Any:
     roots = [item.value for item in context.variable("rootResource") if isinstance(item.value, dict)]
-    for root in roots:
-        if reference.startswith("#"):
-            return _contained(root, reference[1:])
-        for entry in root.get("entry", ()) if root.get("resourceType") == "Bundle" else ():
-            if isinstance(entry, dict) and _is_entry(entry, reference):
-                return entry.get("resource")
+    if roots and reference.startswith("#"):
+        return _contained(context, roots[0], reference[1:])
+    if context.entries is None:
+        context.entries = _entries(context, roots)
+    if reference in context.entries:
+        return context.entries[reference]
+    context.spend(LOOKUP_STEPS if context.host.resolve is not None else 1)
     return context.host.resolve(reference) if context.host.resolve is not None else None
 
 
-def _contained(root: dict[str, Any], identifier: str) -> Any:
+def _contained(context: Context, root: dict[str, Any], identifier: str) -> Any:
     if not identifier or root.get("id") == identifier:
         return root
     contained = root.get("contained", ())
+    context.spend(1 + len(contained))
     return next((each for each in contained if isinstance(each, dict) and each.get("id") == identifier), None)
 
 
-def _is_entry(entry: dict[str, Any], reference: str) -> bool:
-    resource, full_url = entry.get("resource"), entry.get("fullUrl")
-    if full_url == reference or not isinstance(resource, dict):
-        return full_url == reference
-    return reference == f"{resource.get('resourceType')}/{resource.get('id')}"
+def _entries(context: Context, roots: list[dict[str, Any]]) -> dict[str, Any]:
+    """The resources of the Bundles by fullUrl and by `Type/id`, the first of equal ones; made once an evaluation."""
+    found: dict[str, Any] = {}
+    for root in roots:
+        entries = root.get("entry", ()) if root.get("resourceType") == "Bundle" else ()
+        context.spend(len(entries))
+        for entry in entries:
+            if not isinstance(entry, dict):
+                continue
+            resource, full_url = entry.get("resource"), entry.get("fullUrl")
+            if isinstance(full_url, str):
+                found.setdefault(full_url, resource)
+            if isinstance(resource, dict):
+                found.setdefault(f"{resource.get('resourceType')}/{resource.get('id')}", resource)
+    return found
 
 
 @plain_function("memberOf", 1, reads="nodes")

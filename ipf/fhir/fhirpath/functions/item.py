@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cmp_to_key
 from typing import Any
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, joined, nothing, operand_of, tested
 from ipf.fhir.fhirpath.evaluation.context import MAX_ITEMS, Context
 from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, shaped_function
@@ -96,10 +96,13 @@ def select(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: s
     def run(context: Context, this: Items) -> Items:
         found: Items = []
         outer, items = context.index, items_of(context, this)
+        context.spend(len(items))
         for context.index, item in enumerate(items):
-            found += answer(context, [item])
+            more = answer(context, [item])
+            context.steps -= len(more)
+            found += more
         context.index = outer
-        context.spend(len(items) + len(found))
+        context.spend(0)
         return found
 
     return Code(run, projection.kind)
@@ -126,7 +129,7 @@ def repeat(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: s
         while latest:
             fresh: Items = []
             for one in _numbered(context, latest):
-                for item in projection.run(context, one):
+                for item in context.spend_on_items(projection.run(context, one)):
                     context.spend_on([item])
                     key = op.key_of(item)
                     if key not in found:
@@ -134,7 +137,9 @@ def repeat(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: s
                         fresh.append(item)
                         context.spend(len(item) // 16 if type(item) is str else 0)
             if len(found) > MAX_ITEMS // 10:
-                raise FhirPathError("repeat() does not come to an end")
+                raise BudgetError(
+                    f"the budget of {MAX_ITEMS // 10} items of repeat() is used up: it does not come to an end"
+                )
             latest = fresh
         return list(found.values())
 
@@ -150,10 +155,17 @@ def repeat_all(compiler: Compiling, focus: ast.Node | None, args: Arguments, kin
         found: Items = []
         latest = source.run(context, this)
         while latest:
-            latest = [item for one in _numbered(context, latest) for item in projection.run(context, one)]
+            below: Items = []
+            for one in _numbered(context, latest):
+                more = projection.run(context, one)
+                context.spend(len(more))
+                below += more
+            latest = below
             found += latest
             if len(found) > MAX_ITEMS // 10:
-                raise FhirPathError("repeatAll() does not come to an end")
+                raise BudgetError(
+                    f"the budget of {MAX_ITEMS // 10} items of repeatAll() is used up: it does not come to an end"
+                )
         return found
 
     return Code(run, source.kind)
@@ -172,7 +184,7 @@ def aggregate(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind
         for one in _numbered(context, items):
             context.total = aggregator(context, one)
             if len(context.total) > MAX_ITEMS:
-                raise FhirPathError(f"a collection of more than {MAX_ITEMS} items")
+                raise BudgetError(f"the budget of {MAX_ITEMS} items of a collection is used up")
         total, context.total = context.total, outer
         return total
 
@@ -229,6 +241,7 @@ def define_variable(compiler: Compiling, focus: ast.Node | None, args: Arguments
     def run(context: Context, this: Items) -> Items:
         items = source.run(context, this)
         defined = value(context, items) if value else wrapped(items, source.kind)
+        context.spend(1 + len(context.variables) + len(items))
         context.variables = {**context.variables, str(op.single(name(context, this), "defineVariable()")): defined}
         return items
 
@@ -247,6 +260,7 @@ def sort(compiler: Compiling, focus: ast.Node | None, args: Arguments, kind: str
 
     def run(context: Context, this: Items) -> Items:
         items = source.run(context, this)
+        context.spend(len(items) * len(items).bit_length() * len(keys))
         columns = [[key(context, one) for one in _numbered(context, items)] for key, _ in keys]
 
         def compare(a: int, b: int) -> int:

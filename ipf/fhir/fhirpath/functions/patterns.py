@@ -9,10 +9,12 @@ import re
 
 import re2
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.items.operators import MAX_TEXT
 from ipf.fhir.model.regex import Pattern, PatternError, pattern
 
+_MADE_IN_A_STEP = 16  # instructions of RE2 that are made, and that are run, in the time of a step
+_RUN_IN_A_STEP = 64
 _GROUP = re.compile(r"\$(?:(\d{1,2})|\{(\w+)\})", re.ASCII)
 
 
@@ -37,13 +39,29 @@ def replace(text: str, regex: str, new: str, flags: str = "") -> str:
     if not regex:
         return text
     if (len(text) + 1) * max(len(new), 1) > MAX_TEXT:
-        raise FhirPathError(f"a text of more than {MAX_TEXT} characters")
+        raise BudgetError(f"the budget of {MAX_TEXT} characters of a text is used up")
     try:
         compiled = _compiled(regex, flags)
         _check_groups(compiled, new)
         return compiled.replace(text, lambda match: _GROUP.sub(lambda group: _value(match, group), new))
     except PatternError as error:
         raise FhirPathError(f"replaceMatches(): {error}") from None
+
+
+def steps(text: str, regex: str, flags: str | None = "") -> int:
+    """The steps that a match counts: the work of RE2, and that of making a pattern that is not yet known."""
+    if not regex:
+        return 1
+    try:
+        size = _compiled(regex, flags or "").size
+        return 1 + size // _MADE_IN_A_STEP + len(text) * size // _RUN_IN_A_STEP
+    except PatternError:
+        return 1
+
+
+def steps_of_replace(text: str, regex: str, new: str | None, flags: str | None = "") -> int:
+    """The same for `replace`."""
+    return steps(text, regex, flags)
 
 
 def _compiled(regex: str, flags: str) -> Pattern:

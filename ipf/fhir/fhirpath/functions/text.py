@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.evaluation.code import Code, operand_of
 from ipf.fhir.fhirpath.evaluation.context import CHARACTERS_OF_A_STEP, Context
 from ipf.fhir.fhirpath.evaluation.registry import Arguments, Compiling, plain_function, shaped_function
@@ -46,11 +46,19 @@ def _integer(items: Items, name: str) -> int | None:
 
 
 def _on_text(
-    name: str, call: Callable[..., Any], least: int = 0, most: int | None = None, *, of: Any = str, needed: int = 2
+    name: str,
+    call: Callable[..., Any],
+    least: int = 0,
+    most: int | None = None,
+    *,
+    of: Any = str,
+    needed: int = 2,
+    steps: Callable[..., int] | None = None,
 ) -> None:
     """Register `call(text, *arguments)`: empty when it is None, or the text or one of the `needed` arguments is empty.
 
-    Arguments are of type `of`, str or int.  Literals are read once, when the expression is compiled.
+    Arguments are of type `of`, str or int.  Literals are read once, when the expression is compiled.  `steps`: those
+    that a call takes, of the text and the arguments; None: by the length of the text.
     """
     read = text_of if of is str else _integer
 
@@ -69,6 +77,12 @@ def _on_text(
                 return []
             if len(text) > CHARACTERS_OF_A_STEP:
                 context.spend_on_text(text)
+            if steps is not None:
+                context.spend(steps(text, *given))
+            elif not literal:
+                for one in given:
+                    if type(one) is str:
+                        context.spend_on_text(one)
             found = call(text, *given)
             if type(found) is str and len(found) > CHARACTERS_OF_A_STEP:
                 return context.text(found)
@@ -83,7 +97,7 @@ def _bounded_replace(text: str, old: str, new: str) -> str:
     """str.replace, refused before it fills the memory."""
     times = text.count(old)
     if len(text) + times * len(new) > op.MAX_TEXT:
-        raise FhirPathError(f"a text of more than {op.MAX_TEXT} characters")
+        raise BudgetError(f"the budget of {op.MAX_TEXT} characters of a text is used up")
     return text.replace(old, new)
 
 
@@ -105,9 +119,9 @@ _on_text("trim", str.strip)
 _on_text("length", len)
 _on_text("substring", _substring, 1, 2, of=int, needed=1)
 _on_text("replace", _bounded_replace, 2)
-_on_text("matches", patterns.search, 1, 2)
-_on_text("matchesFull", patterns.full_match, 1, 2)
-_on_text("replaceMatches", patterns.replace, 2, 3, needed=3)
+_on_text("matches", patterns.search, 1, 2, steps=patterns.steps)
+_on_text("matchesFull", patterns.full_match, 1, 2, steps=patterns.steps)
+_on_text("replaceMatches", patterns.replace, 2, 3, needed=3, steps=patterns.steps_of_replace)
 
 
 @plain_function("toChars", reads="texts")
@@ -159,10 +173,10 @@ def encode(context: Context, focus: Items, form: Items) -> Items:
     if kind == "ascii":
         return [text.encode("ascii", "replace").decode()]
     if kind == "hex":
-        return [raw.hex()]
+        return context.text(raw.hex())
     if kind not in ("base64", _URL_SAFE):
         raise FhirPathError(f"encode() knows hex, base64, {_URL_SAFE} and ascii")
-    return [(base64.b64encode(raw) if kind == "base64" else base64.urlsafe_b64encode(raw)).decode()]
+    return context.text((base64.b64encode(raw) if kind == "base64" else base64.urlsafe_b64encode(raw)).decode())
 
 
 @plain_function("decode", 1, reads="texts")

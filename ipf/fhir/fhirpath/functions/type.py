@@ -98,7 +98,7 @@ def _of_nodes(source: Code, namespace: str, name: str, model: Model) -> Code:
 
     def run(context: Context, this: Items) -> Items:
         found: Items = []
-        for item in items_of(context, this):
+        for item in context.spend_on_items(items_of(context, this)):
             kind = item.type if type(item) is FhirNode else None
             fits = known.get(kind) if kind is not None else None
             if fits is None:
@@ -130,12 +130,15 @@ def _of_choice(compiler: Compiling, operand: ast.Node | None, name: str, kind: s
 def _of_resources(source: Code, name: str, model: Model) -> Code:
     items_of = source.run
     if model.is_resource(name):
-        return Code(
-            lambda context, this: [one for one in items_of(context, this) if one.get("resourceType") == name], name
-        )
+
+        def named(context: Context, this: Items) -> Items:
+            items = context.spend_on_items(items_of(context, this))
+            return [one for one in items if one.get("resourceType") == name]
+
+        return Code(named, name)
 
     def run(context: Context, this: Items) -> Items:
-        items = items_of(context, this)
+        items = context.spend_on_items(items_of(context, this))
         return [one for one in items if type(one) is dict and model.is_a(resource_type(one) or "Resource", name)]
 
     return Code(run, source.kind)

@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal, DecimalException
 from operator import add, mul, sub
 from typing import Any
 
-from ipf.fhir.fhirpath.errors import FhirPathError
+from ipf.fhir.fhirpath.errors import BudgetError, FhirPathError
 from ipf.fhir.fhirpath.items import quantities, values
 from ipf.fhir.fhirpath.items.nodes import NUMBERS, SCALARS, FhirNode, Items, is_foreign, plain
 from ipf.fhir.fhirpath.items.values import Date, DateTime, Quantity, Time, parse_date, parse_datetime, parse_time
@@ -222,7 +222,7 @@ def bounded(value: Number) -> Items:
 def text(value: str) -> Items:
     """A text as a result, of bounded length."""
     if len(value) > MAX_TEXT:
-        raise FhirPathError(f"a text of more than {MAX_TEXT} characters")
+        raise BudgetError(f"the budget of {MAX_TEXT} characters of a text is used up")
     return [value]
 
 

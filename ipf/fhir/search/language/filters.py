@@ -123,7 +123,7 @@ class _Parser:
     def _compare(
         self, reader: TermReader, resource_type: str, path: str, place: int, operator: str, value: str
     ) -> Test:
-        reader.spend(resource_type)
+        reader.spend(resource_type, value)
         head, dot, rest = path.partition(".")
         if dot:
             return reader.follow(

@@ -22,6 +22,7 @@ from functools import cache, lru_cache
 from urllib.parse import unquote_plus
 
 from ipf.errors import Category, Problem
+from ipf.fhir.budget import Budget
 from ipf.fhir.index.entries import token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import SearchParameter, definitions
@@ -29,7 +30,7 @@ from ipf.fhir.search.language.contained import RETURNED, WHICH, read_contained
 from ipf.fhir.search.language.filters import NAME as FILTER
 from ipf.fhir.search.language.filters import read_filter
 from ipf.fhir.search.language.includes import UnknownInclude, read_include
-from ipf.fhir.search.language.terms import TermReader, Unsupported
+from ipf.fhir.search.language.terms import TermReader, Unsupported, search_budget
 from ipf.fhir.search.predicate import by_beginnings
 from ipf.fhir.search.values.parameter import kind_of
 from ipf.ports.queries.predicates import Test, TextEquals
@@ -166,6 +167,7 @@ class _QueryParser:
     summary_count: bool = False
     ignored: list[tuple[str, str]] = field(default_factory=list)
     includes: list[Include] = field(default_factory=list)
+    left: Budget = field(default_factory=search_budget)
 
     def query(self, page_sizes: tuple[int, int] | None) -> Query:
         """What was read."""
@@ -194,7 +196,7 @@ class _QueryParser:
             if name.partition(":")[0] in ("_include", "_revinclude"):
                 self._add_include(name, value)
                 return
-            reader = TermReader(self.now, name, base_url=self.base_url)
+            reader = TermReader(self.now, name, base_url=self.base_url, left=self.left)
             if name == FILTER:
                 test = read_filter(reader, self.resource_type, value)
             else:

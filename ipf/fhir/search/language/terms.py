@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ipf.errors import Category, Problem
+from ipf.fhir.budget import Budget
 from ipf.fhir.index.positions import NEAR
 from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.index.words import CONTENT, TEXT
@@ -23,6 +24,10 @@ from ipf.ports.queries.predicates import Has, IdIn, Linked, ListMember, Test
 
 _DEEPEST = 8  # links of one chain
 _MOST_READ = 1000  # parameters that one chain is read as, over all types that its references may point at
+MOST_STEPS = 12_000
+"""Of all parameters of a search: five for each that is read, also of each type that a chain goes over, one for each
+value.  It is read by the reactor: about 50 ms."""
+_READ = 5
 _ID, _LAST_UPDATED, _LIST, _HAS = "_id", "_lastUpdated", "_list", "_has"
 _FULL_TEXT = frozenset({TEXT, CONTENT})
 _FILTER = "_filter"
@@ -50,11 +55,17 @@ def served(resource_type: str) -> list[str]:
     return sorted(known | of_all, key=lambda code: (code.startswith("_"), code))
 
 
+def search_budget() -> Budget:
+    """The steps of one search."""
+    return Budget(MOST_STEPS, "reading the search parameters")
+
+
 @dataclass(frozen=True, slots=True)
 class TermReader:
     """Reads one parameter of a search; `name` is the whole parameter as written, for messages.
 
-    `depth`: links of the chain so far.  `spent`: types that it went over.  `base_url`: of this server.
+    `depth`: links of the chain so far.  `spent`: types that it went over.  `base_url`: of this server.  `left`: the
+    budget of the whole search.
     """
 
     now: datetime | None
@@ -62,10 +73,11 @@ class TermReader:
     depth: int = 0
     spent: list[str] = field(default_factory=list)
     base_url: str = ""
+    left: Budget = field(default_factory=search_budget)
 
     def read(self, resource_type: str, name: str, value: str) -> Test:
         """The test; Unsupported for a parameter that may be left out, Problem for one that cannot be understood."""
-        self.spend(resource_type)
+        self.spend(resource_type, value)
         if name.startswith(f"{_HAS}:"):
             return self._has(resource_type, name, value)
         head, dot, rest = name.partition(".")
@@ -82,8 +94,9 @@ class TermReader:
             raise Unsupported("has no value", Category.VALUE)
         return build(requested, value)
 
-    def spend(self, resource_type: str) -> None:
-        """Count one more type that chains go over; Problem VALUE when these are very many."""
+    def spend(self, resource_type: str, value: str) -> None:
+        """Count one more type that chains go over.  Problem VALUE when these are very many, COSTLY for the search."""
+        self.left.spend(_READ + value.count(","))
         self.spent.append(resource_type)
         if len(self.spent) > _MOST_READ:
             raise self._refused("the chain goes over too many types; name them, as in subject:Patient.name")
@@ -136,7 +149,7 @@ class TermReader:
     def _deeper(self) -> TermReader:
         if self.depth >= _DEEPEST:
             raise self._refused("the chain is too long")
-        return TermReader(self.now, self.name, self.depth + 1, self.spent, self.base_url)
+        return TermReader(self.now, self.name, self.depth + 1, self.spent, self.base_url, self.left)
 
     def follow(self, resource_type: str, head: str, read: Callable[[TermReader, str], Test]) -> Test:
         """`subject:Patient`, `subject`: the test that `read` makes, on every type that the reference may point at."""

@@ -216,7 +216,7 @@ def _local_reference_resolves(reference: Any, run: Run) -> bool:
     text = reference.get("reference")
     if not isinstance(text, str) or text[:1] != "#":
         return True
-    return text == "#" or any(f"#{one.get('id')}" == text for one in _contained(run.scope.root))
+    return text == "#" or run.scope.contained.find(text[1:]) is not None
 
 
 def _exists_has_boolean(value: Any, run: Run) -> bool:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ipf.errors import Category, Problem
 from ipf.fhir.fhirpath import Expression as Compiled
 from ipf.fhir.fhirpath import FhirPathError, Host, parse
+from ipf.fhir.fhirpath.errors import BudgetError
 from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Writer
@@ -22,7 +24,9 @@ from ipf.mapping.compiler.expressions.native_source import condition_source, tex
 from ipf.mapping.compiler.expressions.types import Typed, fhir_name, typed_reader
 from ipf.mapping.compiler.kinds import Kind
 from ipf.mapping.compiler.scope import Origin, Scope, Variable
+from ipf.mapping.runtime.budget import out_of_steps, place_of
 from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.trace import RulePosition
 
 Evaluate = Callable[[Frame, Any], list[Any]]
 Test = Callable[[Frame, Any], bool | None]
@@ -36,7 +40,7 @@ NO_HOST = Host()
 class Expression:
     """An expression in its scope.  `item`: kind of the item in focus.  `host`: value sets, profiles and references.
 
-    `origin`: slot and element of the object in which the item in focus is found.
+    `origin`: slot and element of the object in which the item in focus is found.  `at`: the rule, for errors.
     """
 
     node: ast.Node
@@ -45,6 +49,7 @@ class Expression:
     fail: Callable[[str], Exception]
     host: Host = NO_HOST
     origin: Origin = (0, "")
+    at: RulePosition | None = None
 
     @classmethod
     def read(
@@ -56,13 +61,14 @@ class Expression:
         fail: Callable[[str], Exception],
         host: Host = NO_HOST,
         origin: Origin = (0, ""),
+        at: RulePosition | None = None,
     ) -> Expression:
         """Parse it.  `focus_name`: the variable that names the item in focus.  `fail` makes the error for a mistake."""
         try:
             node = parse(text)
         except FhirPathError as error:
             raise fail(error.text) from error
-        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host, origin)
+        return cls(_name_variables(node, scope.names, focus_name), scope, item, fail, host, origin, at)
 
     def test(self) -> Test:
         """The expression as a condition; empty counts as false."""
@@ -118,13 +124,30 @@ class Expression:
             if _uses(self.node, name)
         ]
         if _calls(self.node, "resolve"):
-            return _with_references(compiled, host, used)
+            return self._bounded(_with_references(compiled, host, used))
 
         def evaluate(frame: Frame, item: Any) -> list[Any]:
             variables = {name: read(frame, frame[slot]) for name, slot, read in used}
-            return [_json(one) for one in compiled.evaluate(of_focus(frame, item), variables, host=host)]
+            focus, run = of_focus(frame, item), frame[0] if frame else None
+            return [_json(one) for one in compiled.evaluate(focus, variables, host=host, budget=run)]
 
-        return evaluate
+        return self._bounded(evaluate)
+
+    def _bounded(self, evaluate: Evaluate) -> Evaluate:
+        """The same; steps beyond the budget of the run are its Problem, with the rule."""
+        at = self.at
+
+        def bounded(frame: Frame, item: Any) -> list[Any]:
+            try:
+                return evaluate(frame, item)
+            except BudgetError as error:
+                if not frame:
+                    raise
+                if frame[0].steps_left <= 0:
+                    raise out_of_steps(frame[0].limit, at) from error
+                raise Problem(Category.COSTLY, error.text, None if at is None else place_of(at)) from error
+
+        return bounded
 
     @property
     def is_text(self) -> bool:
@@ -145,7 +168,8 @@ def _with_references(compiled: Compiled, host: Host, used: list[tuple[str, int, 
 
         # without a root resource `resolve()` asks the host, and does not go through all entries each time
         own = {**variables, "rootResource": [], "resource": []}
-        return [_json(one) for one in compiled.evaluate(item, own, host=replace(host, resolve=resolve))]
+        host_of_run, run = replace(host, resolve=resolve), frame[0] if frame else None
+        return [_json(one) for one in compiled.evaluate(item, own, host=host_of_run, budget=run)]
 
     return evaluate
 

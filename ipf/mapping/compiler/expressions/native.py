@@ -9,18 +9,18 @@ Logic is three-valued as in FHIRPath (True, False, None = empty).  Source: http:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from ipf.fhir.fhirpath.functions import patterns
 from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import definitions
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.scope import Variable
-from ipf.mapping.compiler.v2 import children, presence
-from ipf.mapping.runtime.run import Frame
+from ipf.mapping.compiler.v2 import children
+from ipf.mapping.runtime.budget import FEW
+from ipf.mapping.runtime.run import Frame, matched
 
 FOCUS = "context"
 _TEXTS = frozenset(("code", "id", "string", "uri"))
@@ -195,8 +195,10 @@ def _function(node: ast.Function, names: Names, item: Kind) -> Decide | None:
     if nodes is None:
         return None
     literal = string(node.args[0]) if len(node.args) == 1 else None
+    if node.name == "matches" and literal is not None:
+        return _on_text(nodes, lambda frame, text: matched(frame[0], text, literal))
     test = _text_test(node.name, literal) if literal is not None else None
-    return None if test is None else _on_text(nodes, test)
+    return None if test is None else _on_text(nodes, lambda frame, text: test(text))
 
 
 def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Decide | None:
@@ -204,7 +206,7 @@ def _presence(focus: ast.Node, names: Names, item: Kind, *, wanted: bool) -> Dec
     if isinstance(focus, ast.Member):
         owner = owner_slot(focus.focus, names, item)
         if owner is not None:
-            return _present_child(owner, presence(focus.name), wanted=wanted)
+            return _present_child(owner, children(focus.name), wanted=wanted)
         target = _target_member(focus, names)
         if target is not None:
             slot, keys = target, (focus.name, f"_{focus.name}")
@@ -223,14 +225,11 @@ def owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
     return variable.slot if variable is not None and variable.kind.is_v2 else None
 
 
-def _present_child(slot: int, present: Callable[[Any], bool], *, wanted: bool) -> Decide:
-    if slot and wanted:
-        return lambda frame, item: present(frame[slot])
+def _present_child(slot: int, find: Callable[[Any], Sequence[Any]], *, wanted: bool) -> Decide:
+    """Whether there is a child that is neither empty nor null."""
     if slot:
-        return lambda frame, item: not present(frame[slot])
-    if wanted:
-        return lambda frame, item: present(item)
-    return lambda frame, item: not present(item)
+        return lambda frame, item: bool(_counted(frame, find(frame[slot]))) is wanted
+    return lambda frame, item: bool(_counted(frame, find(item))) is wanted
 
 
 def _is_json(node: ast.Node, names: Names) -> bool:
@@ -265,18 +264,16 @@ def _text_test(name: str, literal: str) -> Callable[[str], bool] | None:
         return lambda text: text.endswith(literal)
     if name == "contains":
         return lambda text: literal in text
-    if name == "matches":
-        return lambda text: patterns.search(text, literal)
     return None
 
 
-def _on_text(nodes: Nodes, test: Callable[[str], bool]) -> Decide:
+def _on_text(nodes: Nodes, test: Callable[[Frame, str], bool]) -> Decide:
     def decide(frame: Frame, item: Any) -> bool | None:
         found = nodes(frame, item)
         if not found:
             return None
         text = text_of(found[0])  # of several repetitions the first counts
-        return None if text is None else test(text)
+        return None if text is None else test(frame, text)
 
     return decide
 
@@ -345,20 +342,20 @@ def _member(node: ast.Member, names: Names, item: Kind) -> Nodes | None:
     name = node.name
     if node.focus is None:
         find = children(name)
-        return (lambda frame, item: find(item)) if item.is_v2 else None
+        return (lambda frame, item: _counted(frame, find(item))) if item.is_v2 else None
     if isinstance(node.focus, ast.Variable):
         return _member_of_variable(node.focus.name, name, names, item)
     inner = nodes_of(node.focus, names, item)
     if inner is None:
         return None
     find = children(name)
-    return lambda frame, item: [child for one in inner(frame, item) for child in find(one)]
+    return lambda frame, item: [child for one in inner(frame, item) for child in find(one)]  # `inner` counts them
 
 
 def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind) -> Nodes | None:
     find = children(name)
     if variable_name == FOCUS:
-        return (lambda frame, item: find(item)) if item.is_v2 else None
+        return (lambda frame, item: _counted(frame, find(item))) if item.is_v2 else None
     variable = names.get(variable_name)
     if variable is None:
         return None
@@ -366,4 +363,11 @@ def _member_of_variable(variable_name: str, name: str, names: Names, item: Kind)
     if not variable.kind.is_v2:
         is_text = _target_member(ast.Member(ast.Variable(variable_name), name), names) is not None
         return (lambda frame, item: _plain(frame[slot].get(name))) if is_text else None
-    return lambda frame, item: find(frame[slot])
+    return lambda frame, item: _counted(frame, find(frame[slot]))
+
+
+def _counted(frame: Frame, found: Sequence[Any]) -> Sequence[Any]:
+    """The nodes of a field; many repetitions count as steps of the run."""
+    if len(found) > FEW:
+        frame[0].spend(len(found))
+    return found

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.fhirpath.functions import patterns
 from ipf.fhir.fhirpath.language import ast
 from ipf.hl7.message import number_of
 from ipf.mapping.compiler.emit import FRAME, Writer, var
@@ -25,6 +24,8 @@ from ipf.mapping.compiler.expressions.native import (
 from ipf.mapping.compiler.expressions.native_text import piece, pieces, text
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.v2 import first_text, is_present, only_text
+from ipf.mapping.runtime.budget import LONG
+from ipf.mapping.runtime.run import counted, matched
 
 Reader = Callable[[str, str], Callable[[Any, Any], Any]]
 
@@ -97,7 +98,7 @@ class _Test:
             return None
         sign = "" if wanted else "not "
         if node.name == "matches":
-            return f"((w := {subject}) and {sign}{self.writer.constant(patterns.search)}(w, {literal!r}))"
+            return f"((w := {subject}) and {sign}{self.writer.constant(matched)}(r, w, {literal!r}))"
         method = _METHODS.get(node.name)
         return method and f"((w := {subject}) and {sign}w.{method}({literal!r}))"
 
@@ -109,7 +110,8 @@ def text_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus:
     parts = [_piece_source(writer, one, names, item, focus) for one in pieces(node)]
     if len(parts) == 1:
         return f"({parts[0]} or None)"
-    return f"(''.join(({', '.join(parts)})) or None)"
+    joined = f"(w := ''.join(({', '.join(parts)})))"
+    return f"((w if len({joined}) < {LONG} else {writer.constant(counted)}(r, w)) or None)"
 
 
 def _piece_source(writer: Writer, node: ast.Node, names: Names, item: Kind, focus: str) -> str:

@@ -9,7 +9,7 @@ from ipf.fhir.fhirpath.functions import patterns
 from ipf.fhir.fhirpath.language import ast
 from ipf.mapping.compiler.expressions.native import Names, nodes_of, string, text_of
 from ipf.mapping.compiler.kinds import Kind
-from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.run import Frame, counted
 
 Text = Callable[[Frame, Any], str | None]
 
@@ -22,7 +22,7 @@ def text(node: ast.Node, names: Names, item: Kind) -> Text | None:
         return None
     if len(known) == 1:
         return known[0]
-    return lambda frame, item: "".join([one(frame, item) or "" for one in known]) or None
+    return lambda frame, item: counted(frame[0], "".join([one(frame, item) or "" for one in known]))
 
 
 def pieces(node: ast.Node) -> list[ast.Node]:
@@ -70,6 +70,9 @@ def _replaced(focus: ast.Node, literals: list[str | None], names: Names, item: K
 
     def replaced(frame: Frame, item: Any) -> str | None:
         value = whole(frame, item)
-        return None if value is None else patterns.replace(value, pattern, new) or None
+        if value is None:
+            return None
+        frame[0].spend(patterns.steps(value, pattern))
+        return counted(frame[0], patterns.replace(value, pattern, new))
 
     return replaced

@@ -16,18 +16,37 @@ from ipf.mapping.compiler.conversions import as_text
 from ipf.mapping.compiler.emit import FRAME, Block, Writer, var
 from ipf.mapping.compiler.sources.paths import LIST_MODES, Fetch, Items, Walk
 from ipf.mapping.compiler.v2 import reader, text_reader
+from ipf.mapping.runtime.budget import FEW
 from ipf.mapping.runtime.run import Frame
+from ipf.mapping.runtime.trace import RulePosition
 
 Test = Callable[[Frame, Any], bool | None]
 TestSource = Callable[[Writer, str], str]
 """Writes a condition on an item, given as an expression."""
 
 
-def each(fetch: Fetch, slot: int, body: Block) -> Block:
-    """`body` for every fetched item."""
+def spend(steps: int, at: RulePosition, *, is_leaf: bool = False) -> Block:
+    """Count steps of the run (`runtime.budget`); it ends where they are used up.
+
+    `at`: the rule that takes them.  `is_leaf`: only count, in a loop that neither loops nor calls inside, and so takes
+    no more steps than there are items; the next group or loop ends the run.
+    """
+
+    def write(writer: Writer) -> None:
+        writer.place(at)
+        writer.line(f"r.steps_left -= {steps}")
+        if not is_leaf:
+            writer.line(f"if r.steps_left < 0: r.exhausted({writer.constant(at)})")
+
+    return write
+
+
+def each(fetch: Fetch, slot: int, body: Block, cost: Block) -> Block:
+    """`body` for every fetched item.  `cost`: counts the steps of each."""
 
     def write(writer: Writer) -> None:
         with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
+            cost(writer)
             writer.body(body)
 
     return write
@@ -58,8 +77,8 @@ class Children:
     only_first: bool = False
 
 
-def each_child(found: Children, body: Block) -> Block:
-    """`body` for every one of these children."""
+def each_child(found: Children, body: Block, cost: Block) -> Block:
+    """`body` for every one of these children.  `cost`: counts the steps of each, before its test."""
     number, context, slot, test = number_of(found.name), found.context, found.slot, found.test
     read = text_reader(found.name) if found.only_text else reader(found.name)
 
@@ -70,6 +89,7 @@ def each_child(found: Children, body: Block) -> Block:
 
     def write_loop(writer: Writer, children: str) -> None:
         with writer.inside(f"for {var(slot)} in {children}"):
+            cost(writer)
             if test is None:
                 write_body(writer)
             else:
@@ -87,13 +107,24 @@ def each_child(found: Children, body: Block) -> Block:
     return write
 
 
-def items_of(walk: Walk, slot: int) -> Fetch:
-    """Items reached from the variable in `slot`."""
+def items_of(walks: Sequence[Walk], slot: int) -> Fetch:
+    """Items reached from the variable in `slot`, step by step."""
+    first, *further = walks
 
     def fetch(frame: Frame) -> Items:
-        return walk(frame[slot])
+        items = _counted(frame, first(frame[slot]))
+        for walk in further:
+            items = _counted(frame, [inner for outer in items for inner in walk(outer)])
+        return items
 
     return fetch
+
+
+def _counted(frame: Frame, items: Items) -> Items:
+    """The items; many of them count as steps, also where no rule runs for them."""
+    if len(items) > FEW:
+        frame[0].spend(len(items))
+    return items
 
 
 def traced_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
@@ -108,17 +139,19 @@ def traced_items_of(steps: Sequence[tuple[str, Walk]], slot: int) -> Fetch:
                 found = walk(owner)
                 trace.found(owner, name, found)
                 below += found
+            _counted(frame, below)
             items = below
         return items
 
     return fetch
 
 
-def each_traced(fetch: Fetch, slot: int, path: int, body: Block) -> Block:
+def each_traced(fetch: Fetch, slot: int, path: int, body: Block, cost: Block) -> Block:
     """`each` for a trace, with the path of the item in slot `path`."""
 
     def write(writer: Writer) -> None:
         with writer.inside(f"for {var(slot)} in {writer.constant(fetch)}({FRAME})"):
+            cost(writer)
             writer.line(f"{var(path)} = r.trace.path({var(slot)})")
             writer.body(body)
 

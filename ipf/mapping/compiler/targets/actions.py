@@ -383,7 +383,7 @@ class TargetCompiler:
             begin, close = make_element(self.models, element, kind, made.slot), nothing
         code = self.context.compile_group(content, group, [item.kind, kind], ())
         values = [Value(itemgetter(one.slot), one.kind, slot=one.slot, is_variable=True) for one in (item, made)]
-        return sequence((begin, call_block(code, values), close))
+        return sequence((begin, call_block(code, values, self.context.position(self.rule)), close))
 
 
 def _simple_kinds(member: Member | None, given: Kind) -> list[Kind]:

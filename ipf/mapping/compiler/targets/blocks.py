@@ -15,7 +15,6 @@ from ipf.mapping.compiler.targets.storing import (
     Store,
     TargetElement,
     holds_references,
-    list_inserter,
     note_source,
     put_open,
     store_function,
@@ -74,6 +73,25 @@ def make_shared(make: Block, rule_id: str, parent: int, slot: int) -> Block:
     return write
 
 
+def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
+    """List modes `first` and `last` of a target: the position in the list."""
+
+    def place_first(frame: Frame, parent: Json, value: Any) -> None:
+        held = parent.setdefault(key, [])
+        firsts = frame[0].firsts
+        position = firsts.get(id(held), 0)
+        frame[0].spend((len(held) - position) // 64)  # items that move up
+        held.insert(position, value)
+        firsts[id(held)] = position + 1
+
+    def place_last(frame: Frame, parent: Json, value: Any) -> None:
+        held = parent.setdefault(key, [])
+        held.append(value)
+        frame[0].lasts.append((held, value))
+
+    return place_first if mode == "first" else place_last
+
+
 def inserting_maker(element: TargetElement, mode: str) -> Make:
     """Makes an element at the position that its list mode states."""
     put_in_order, parent, key = list_inserter(element.key, mode), element.parent, element.key
@@ -113,7 +131,7 @@ def put_with_extensions(element: TargetElement, slot: int, plain: Act) -> Act:
         if type(item) is not FhirNode:
             plain(frame)
             return
-        owner, extra = frame[parent], copy_of(item.extra)
+        owner, extra = frame[parent], copy_of(item.extra, frame[0])
         if item.value is not None:
             frame[slot] = item.value
             plain(frame)
@@ -244,6 +262,7 @@ def _first_reference(run: Run, owner: Json, key: str, text: str, *, whole: bool)
     if whole:
         first = items[0]
         first["reference"] = text
+        run.spend(len(run.references) // 16)
         run.references[:] = [one for one in run.references if one[0] is not first]  # to another resource
         return first
     if items is held:

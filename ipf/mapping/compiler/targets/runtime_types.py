@@ -133,7 +133,7 @@ class RuntimeTypes:
             run.warnings.append(f"a value that is no {kind.name} was omitted")
             return None
         if not self._models.is_modelled(kind):
-            return copy_of(value)
+            return copy_of(value, run)
         return self._by_name(run, value, kind) or None
 
     def _primitive(self, run: Run, value: Any, kind: Kind) -> Any:
@@ -154,12 +154,14 @@ class RuntimeTypes:
             if member is None:
                 run.warnings.append(f"{kind.name} has no element {name}: it was omitted")
                 continue
-            items = [self.convert(run, item, member.kinds[0]) for item in (one if type(one) is list else [one])]
+            given = one if type(one) is list else [one]
+            run.spend(len(given))
+            items = [self.convert(run, item, member.kinds[0]) for item in given]
             kept = [item for item in items if item is not None]
             if kept:
                 made[member.key] = kept if member.many else kept[0]
             if kept and len(kept) == len(items) and "_" + name in value:
-                made["_" + member.key] = copy_of(value["_" + name])
+                made["_" + member.key] = copy_of(value["_" + name], run)
         return made
 
     def _chosen(self, kind: Kind, name: str, value: Any) -> Member | None:
@@ -208,7 +210,7 @@ def typed_putter(
             if is_named and type(made) is dict:
                 run.note_copy(made, kind.name if kind.model == "fhir" else "")
         if type(given) is FhirNode and not target.many:
-            owner["_" + target.key] = copy_of(given.extra)
+            owner["_" + target.key] = copy_of(given.extra, run)
         return made
 
     return put

@@ -18,6 +18,7 @@ from ipf.mapping.compiler.kinds import Kind, Member
 from ipf.mapping.compiler.models import Models
 from ipf.mapping.compiler.targets.values import TypedValue
 from ipf.mapping.compiler.values import text_source, value_source
+from ipf.mapping.runtime.budget import LONG
 from ipf.mapping.runtime.mending import rules_of
 from ipf.mapping.runtime.run import Frame, Run
 from ipf.ports import Json
@@ -281,11 +282,14 @@ def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None
     """
     if not typed.type_name:
         writer.line(f"v = {value_source(writer, typed.value)}")
+        if typed.value.is_variable:
+            writer.line(f"if type(v) is str and len(v) > {LONG}: r.spend_on_text(len(v))")
         with writer.inside("if v is not None"):
             yield
         return
     writer.line(f"t = {text_source(writer, typed.value, typed.text)}")
     with writer.inside("if t"):
+        writer.line(f"if len(t) > {LONG}: r.spend_on_text(len(t))")
         writer.line(f"v = {writer.constant(typed.convert)}(t)")
         with writer.inside("if v is not None"):
             yield
@@ -297,24 +301,6 @@ def write_value(writer: Writer, typed: TypedValue, element: TargetElement | None
                 writer.line(f"r.refuse({place}, {element.path!r}, {element.text_key!r})")
             elif element is not None and element.path:
                 writer.line(f"r.dropped.append({element.path!r})")
-
-
-def list_inserter(key: str, mode: str) -> Callable[[Frame, Json, Any], None]:
-    """List modes `first` and `last` of a target: the position in the list."""
-
-    def place_first(frame: Frame, parent: Json, value: Any) -> None:
-        held = parent.setdefault(key, [])
-        firsts = frame[0].firsts
-        position = firsts.get(id(held), 0)
-        held.insert(position, value)
-        firsts[id(held)] = position + 1
-
-    def place_last(frame: Frame, parent: Json, value: Any) -> None:
-        held = parent.setdefault(key, [])
-        held.append(value)
-        frame[0].lasts.append((held, value))
-
-    return place_first if mode == "first" else place_last
 
 
 def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, *, is_part: bool = False) -> Block:

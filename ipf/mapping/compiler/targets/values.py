@@ -18,7 +18,7 @@ from ipf.mapping.compiler.transforms import REFERENCE_TEXT, converted, text_of
 from ipf.mapping.compiler.values import NOTHING, Value, constant
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Target
-from ipf.mapping.runtime.run import Frame, Get
+from ipf.mapping.runtime.run import Frame, Get, Run
 
 _JSON_KINDS = {str: STRING, bool: fhir("boolean"), int: fhir("integer"), Decimal: fhir("decimal")}
 ALREADY: dict[str, tuple[type, ...]] = {
@@ -155,20 +155,23 @@ def own_json(value: Value) -> Get:
         found = get(frame)
         if type(found) is not dict and type(found) is not list:
             return found
+        copied = copy_of(found, frame[0])
         if not value.is_variable or value.is_source:
-            return copy_of(found)
+            return copied
         frame[0].loose_references = True  # a copy of an unfinished element may hold references, and empty elements
-        return _filled(copy_of(found)) or None
+        return _filled(copied) or None
 
     return copy
 
 
-def copy_of(value: Any) -> Any:
-    """A structure without shared parts; scalars are immutable."""
+def copy_of(value: Any, run: Run) -> Any:
+    """A structure without shared parts; scalars are immutable.  Each part counts as a step of the run."""
     if type(value) is dict:
-        return {name: copy_of(one) if type(one) in (dict, list) else one for name, one in value.items()}
+        run.spend(len(value))
+        return {name: copy_of(one, run) if type(one) in (dict, list) else one for name, one in value.items()}
     if type(value) is list:
-        return [copy_of(one) if type(one) in (dict, list) else one for one in value]
+        run.spend(len(value))
+        return [copy_of(one, run) if type(one) in (dict, list) else one for one in value]
     return value
 
 

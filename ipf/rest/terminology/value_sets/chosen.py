@@ -50,4 +50,4 @@ def enumerable(members: Membership | None, url: str) -> Membership:
 def unusable(members: Membership, url: str) -> Problem:
     """What is wrong with a value set: its place and the rule."""
     text = f"the value set {url[:200] or 'of the request'} cannot be listed: {'; '.join(sorted(members.errors))[:600]}"
-    return Problem(Category.VALUE, text)
+    return Problem(Category.COSTLY if members.is_costly else Category.VALUE, text)

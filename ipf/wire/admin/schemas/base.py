@@ -148,6 +148,7 @@ def _jobs() -> Schema:
         id=or_null(TEXT),
         outcome={"enum": outcomes},
         retained=list_of(TEXT),
+        left_out=or_null(TEXT),
         differences=list_of(difference),
     )
     item = object_of(
@@ -177,7 +178,7 @@ def _subscriptions() -> Schema:
     health = object_of(
         id=TEXT, active=_FLAG, channel_type=TEXT, endpoint=or_null(TEXT), delivery_success_count=COUNT,
         delivery_failure_count=COUNT, last_attempt_at=or_null(TIME), last_attempt_outcome=outcome,
-        last_error=or_null(TEXT), status=states, criteria=TEXT,
+        last_error=or_null(TEXT), status=states, criteria=TEXT, warnings=list_of(TEXT),
     )  # fmt: skip
     tried = object_of(
         attempted_at=TIME, outcome=TEXT, http_status=or_null(COUNT), error=or_null(TEXT), duration_ms=or_null(COUNT)

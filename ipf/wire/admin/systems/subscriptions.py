@@ -10,7 +10,7 @@ Source: interface specification "Subscription administration", "Subscription hea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,8 @@ TestEndpoint = Callable[[str, str], Awaitable[Attempt]]
 class SubscriptionAdmin:
     """The parts that these functions use.
 
-    `test`: sends a test notification.  `actor`: the author of a change where no person is named.
+    `test`: sends a test notification.  `actor`: the author of a change where no person is named.  `warnings`: why a
+    Subscription that is active is not notified.
     """
 
     queue: SubscriptionLedger
@@ -53,6 +54,7 @@ class SubscriptionAdmin:
     notifier: Notifier
     test: TestEndpoint
     actor: str = "admin"
+    warnings: Callable[[Json], Sequence[str]] = lambda subscription: ()
 
 
 def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
@@ -85,16 +87,16 @@ def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
 
 async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
     """`GET /admin/subscriptions/health`: one item a subscription, oldest first, at most `MOST`."""
-    items = [
-        health_item(each) for each in await admin.queue.healths(parameters_of(request).get("tenant") or None, MOST)
-    ]
+    found = await admin.queue.healths(parameters_of(request).get("tenant") or None, MOST)
+    items = [health_item(each, admin.warnings(each.resource)) for each in found]
     return answer(200, {"total": len(items), "items": items})
 
 
 async def one_health(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
     """`GET /admin/subscriptions/{id}/health`: the item of one subscription."""
     tenant = await _tenant(admin, request, subscription_id)
-    return answer(200, health_item(await _find(admin, tenant, subscription_id)))
+    found = await _find(admin, tenant, subscription_id)
+    return answer(200, health_item(found, admin.warnings(found.resource)))
 
 
 async def send_test(admin: SubscriptionAdmin, subscription_id: str, request: Request) -> Answer:
@@ -153,10 +155,11 @@ async def change_status(admin: SubscriptionAdmin, subscription_id: str, request:
     log.info(line, correlation_id=request.correlation_id)
     admin.notifier.notify("subscription")
     admin.notifier.notify("delivery")
-    return answer(200, health_item(await _find(admin, tenant, subscription_id)))
+    after = await _find(admin, tenant, subscription_id)
+    return answer(200, health_item(after, admin.warnings(after.resource)))
 
 
-def health_item(found: SubscriptionHealth) -> dict[str, Any]:
+def health_item(found: SubscriptionHealth, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """One subscription; `pending_count`: events that are not acknowledged."""
     channel = found.resource.get("channel")
     channel = channel if isinstance(channel, dict) else {}
@@ -177,6 +180,7 @@ def health_item(found: SubscriptionHealth) -> dict[str, Any]:
         "tenant": found.tenant,
         "last_event_number": found.last_event_number,
         "pending_count": found.last_event_number - found.delivered_number,
+        "warnings": list(warnings),
     }
 
 

@@ -1,0 +1,107 @@
+"""References by number (`Entry.numbered`) of a converted message, replaced by the reference to the one stored resource.
+
+A parent order (OBR-29, ORC-8) is the order of the patient with this number.  A parent result (OBR-26) is that of the
+code and sub-ID among the results of the reports with the number of its order; without a report of the same authority
+those of any, since code, sub-ID and patient have to agree as well.  Where none fits or several do, the
+number stays: a logical reference.
+
+Arrives: the entries of a unit and their outcomes, before the writes.  `MoreNeeded`: results of a stored report must be
+read first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipf.fhir.model.identifier import identifiers_of, key_of
+from ipf.ports import Json
+from ipf.ports.identity import IdentityKey
+from ipf.ports.queries.entries import Entry, NumberedLink
+from ipf.rest.write.entry_names import EntryOutcome, reference_to
+from ipf.rest.write.prefetch import condition_key, link_query
+from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
+from ipf.rest.write.snapshot import StoreSnapshot
+
+SUB_ID = "http://hl7.org/fhir/StructureDefinition/observation-v2-subid"
+_MOST_RESULTS = 300
+"""Results of a report among which a parent is looked for."""
+
+
+class NumberedLinks:
+    """The links of one unit."""
+
+    def __init__(self, tenant: str, snapshot: StoreSnapshot) -> None:
+        self._tenant = tenant
+        self._snapshot = snapshot
+        self._own: dict[str, Json] = {}
+
+    def complete(self, entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> None:
+        """Complete the references in place; an earlier attempt may have done so."""
+        if not any(entry.numbered for entry in entries):
+            return
+        both = list(zip(entries, outcomes, strict=True))
+        self._own = {reference_to(end): entry.resource for entry, end in both if entry.resource is not None}
+        for entry, end in both:
+            for link in entry.numbered:
+                link.holder.pop("reference", None)
+                found = self._found(link, entry.resource or {}) - {reference_to(end)}
+                if len(found) == 1:
+                    link.holder["reference"] = found.pop()
+
+    def _found(self, link: NumberedLink, resource: Json) -> set[str]:
+        """The resources that a link may mean, of the same patient."""
+        query = link_query(link)
+        keys = self._snapshot.matching(condition_key(self._tenant, query), query)
+        stored = {f"{key[1]}/{key[2]}": self._stored(key) for key in keys}
+        held = {
+            **stored,
+            **{name: one for name, one in self._own.items() if name.startswith(f"{query.resource_type}/")},
+        }
+        subject = resource.get("subject", {}).get("reference")
+        of_patient = {name: one for name, one in held.items() if one.get("subject", {}).get("reference") == subject}
+        same = {name: one for name, one in of_patient.items() if _has(one, link.key)}
+        if link.resource_type == query.resource_type:
+            return set(same)
+        return self._results(link, same or {name: one for name, one in of_patient.items() if _has_value(one, link.key)})
+
+    def _results(self, link: NumberedLink, reports: Mapping[str, Json]) -> set[str]:
+        """The results of reports with the code and the sub-ID of a link."""
+        names = [one.get("reference", "") for report in reports.values() for one in report.get("result", ())]
+        names = [one for one in dict.fromkeys(names) if one.startswith("Observation/")][:_MOST_RESULTS]
+        keys = {one: (self._tenant, "Observation", one.partition("/")[2]) for one in names if one not in self._own}
+        missing = [key for key in keys.values() if self._is_unread(key)]
+        if missing:
+            raise MoreNeeded(SecondLook(ids=dict.fromkeys(missing)))
+        return {one for one in names if _is_meant(link, self._own.get(one) or self._stored(keys[one]))}
+
+    def _is_unread(self, key: Key) -> bool:
+        return self._snapshot.state(key) is None and key not in self._snapshot.prefetch.absent
+
+    def _stored(self, key: Key) -> Json:
+        state = self._snapshot.state(key)
+        return (state.resource if state is not None else None) or {}
+
+
+def _has(resource: Json, key: IdentityKey) -> bool:
+    return key in map(key_of, identifiers_of(resource))
+
+
+def _has_value(resource: Json, key: IdentityKey) -> bool:
+    """Whether a resource has the number, of whatever authority: senders name it in one place and not in another."""
+    found = map(key_of, identifiers_of(resource))
+    return any(one.value == key.value and one.type == key.type for one in found)
+
+
+def _is_meant(link: NumberedLink, observation: Json) -> bool:
+    """Whether a result has the code and the sub-ID; without a code of the link none has."""
+    codes = {one.get("code") for one in observation.get("code", {}).get("coding", ())}
+    return bool(link.code) and link.code in codes and _sub_id(observation) == link.sub_id
+
+
+def _sub_id(observation: Json) -> str:
+    """OBX-4 as sent; empty: it has none."""
+    for one in observation.get("extension", ()):
+        if one.get("url") == SUB_ID:
+            parts = {part.get("url"): part.get("valueString", part.get("valueDecimal")) for part in one["extension"]}
+            return str(parts.get("original-sub-identifier", ""))
+    return ""

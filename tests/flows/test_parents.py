@@ -1,0 +1,132 @@
+"""OBR-26 and OBR-29 whose parent is in an earlier message: the stored result or order, else its number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipf.fhir.model.json import loads
+from ipf.ports import Json
+from tests.flows.omitted_fields import Feed, Lines
+from tests.rest.world import OnMemory, OnPostgres, Suite, World
+
+PID = "PID|1||1001^^^B^MR||DOE^JANE"
+SUSCEPTIBLE = "OBX|1|ST|18906-8^Cipro^LN||S||||||F"
+
+
+def message(*segments: str, kind: str = "ORU^R01^ORU_R01", pid: str = PID) -> Lines:
+    """A message of the laboratory."""
+    head = f"MSH|^~\\&|LAB|GENERAL|||20260301||{kind}|1|P|2.5.1"
+    return [line.split("|") for line in (head, pid, *segments)]
+
+
+def culture(number: str = "ORGF1", *organisms: str, own: str = "") -> tuple[str, ...]:
+    """A culture with its organisms, each with a sub-ID."""
+    return (
+        f"OBR|1|P1|{number}|600-7^Culture^LN",
+        *(
+            f"OBX|{place}|CWE|600-7^Bacteria^LN|{place}|1{place}^{name}^SCT||||||F"
+            + ("|" * 10 + f"{own}{place}^LAB" if own else "")
+            for place, name in enumerate(organisms, 1)
+        ),
+    )
+
+
+def panel(sub_id: int, parent: str = "^ORGF1", code: str = "600-7") -> tuple[str, str]:
+    """A susceptibility of one organism."""
+    return f"OBR|1|P2|F2{sub_id}|50545-3^Susc^LN{'|' * 22}{code}&Bacteria&LN^{sub_id}^E. coli|||{parent}", SUSCEPTIBLE
+
+
+class ParentSuite(Suite):
+    """One person and her cultures."""
+
+    world: World
+
+    async def tell(self, *told: Lines) -> None:
+        """Messages, one after the other."""
+        feed = Feed()
+        feed.world = self.world
+        for one in told:
+            await feed.tell(one)
+
+    async def found(self, query: str) -> list[Json]:
+        """Stored resources."""
+        answer = await self.world.send("GET", f"{query}&_count=100")
+        return [one["resource"] for one in loads(answer.body).get("entry", ())]
+
+    async def derived(self) -> list[Any]:
+        """What the susceptibilities are derived from: a resource, or the logical reference."""
+        found: list[Any] = []
+        for one in await self.found("Observation?code=18906-8"):
+            (parent,) = one["derivedFrom"]
+            if "reference" in parent:
+                organism = await self.world.body(parent["reference"])
+                found.append(organism["valueCodeableConcept"]["coding"][0]["display"])
+            else:
+                found.append({name: value for name, value in parent.items() if name != "identifier"})
+        return found
+
+    async def test_the_result_of_an_earlier_message(self) -> None:
+        """By the order, the code and the sub-ID."""
+        await self.tell(message(*culture("ORGF1", "E. coli", "Proteus")), message(*panel(2)))
+        self.assertEqual(await self.derived(), ["Proteus"])
+
+    async def test_a_parent_with_a_number_of_its_own(self) -> None:
+        """OBX-21; in an earlier message and in the same one."""
+        await self.tell(message(*culture("ORGF1", "E. coli", "Proteus", own="INST")), message(*panel(1)))
+        self.assertEqual(await self.derived(), ["E. coli"])
+        await self.tell(message(*culture("ORGF1", "E. coli", "Proteus", own="INST"), *panel(2)))
+        self.assertEqual(sorted(await self.derived()), ["E. coli", "Proteus"])
+
+    async def test_an_authority_on_one_side(self) -> None:
+        """Senders leave it out in one place; that of the same authority goes first."""
+        await self.tell(message(*culture("ORGF1", "E. coli", "Proteus")), message(*panel(2, "^ORGF1&LAB")))
+        self.assertEqual(await self.derived(), ["Proteus"])
+        await self.tell(message(*culture("ORGF1^LAB", "Serratia", "Serratia M")), message(*panel(2, "^ORGF1&LAB")))
+        self.assertEqual(await self.derived(), ["Serratia M"])
+
+    async def test_what_does_not_fit_stays_a_number(self) -> None:
+        """Another code, another sub-ID, another order, another patient, no number."""
+        other = PID.replace("1001", "2002").replace("DOE", "ROE")
+        await self.tell(message(*culture("ORGF1", "E. coli")), message(*culture("ORGF9", "Proteus"), pid=other))
+        for told in (panel(1, code="999-9"), panel(7), panel(1, "^NONE"), panel(1, "^ORGF9"), panel(1, "")):
+            await self.tell(message(*told))
+            for one in await self.found("Observation?code=18906-8"):
+                (parent,) = one["derivedFrom"]
+                self.assertEqual((parent["type"], parent["display"]), ("Observation", "E. coli"), told)
+                self.assertNotIn("reference", parent, told)
+            await self.tell(message(*(told[0], told[1].replace("||S|", "||R|"))))
+
+    async def test_a_parent_that_comes_later(self) -> None:
+        """The number stands for it; the next message of the result finds it."""
+        await self.tell(message(*panel(1)))
+        (one,) = await self.found("Observation?code=18906-8")
+        (parent,) = one["derivedFrom"]
+        self.assertEqual(parent["identifier"]["value"], "ORGF1")
+        self.assertNotIn("reference", parent)
+        await self.tell(message(*culture("ORGF1", "E. coli")), message(*panel(1)))
+        self.assertEqual(await self.derived(), ["E. coli"])
+
+    async def test_an_order_of_an_earlier_message(self) -> None:
+        """OBR-29 of an order: the stored order, else its number; of several orders of one number, the number."""
+        kind = "OML^O21^OML_O21"
+        parent, child = "ORC|NW|P1", "OBR|1|P2||GLU^Glucose^L" + "|" * 25 + "P1"
+        await self.tell(message("ORC|NW|P2", child, kind=kind))
+        (one,) = await self.found("ServiceRequest?identifier=P2")
+        self.assertEqual((one["basedOn"][0]["identifier"]["value"], "reference" in one["basedOn"][0]), ("P1", False))
+        await self.tell(
+            message(parent, "OBR|1|P1||600-7^Culture^LN", kind=kind), message("ORC|XO|P2", child, kind=kind)
+        )
+        (one,) = await self.found("ServiceRequest?identifier=P2")
+        stored = await self.world.body(one["basedOn"][0]["reference"])
+        self.assertEqual(stored["code"]["coding"][0]["code"], "600-7")
+        again = await self.found("ServiceRequest?identifier=P2")
+        await self.tell(message("ORC|XO|P2", child, kind=kind))
+        self.assertEqual(await self.found("ServiceRequest?identifier=P2"), again)
+
+
+class ParentsOnMemoryTests(ParentSuite, OnMemory):
+    """On the store in memory."""
+
+
+class ParentsOnPostgresTests(ParentSuite, OnPostgres):
+    """On PostgreSQL."""
