@@ -76,7 +76,8 @@ async def erasures(api: Api, output: Output, tenant: str | None, limit: int) -> 
 def _show(output: Output, shown: dict[str, Any], obstacles: dict[str, Any]) -> None:
     output.say(f"{', '.join(shown['patients'])}: an erasure removes")
     for name, count in shown["counts"].items():
-        output.say(f"  {name} {count}")
+        places = shown["places"].get(name.partition(".")[0], ()) if count else ()
+        output.say(f"  {name} {count}" + (f"  ({', '.join(places)})" if places else ""))
     output.say("and keeps")
     for name, why in shown["kept"].items():
         output.say(f"  {name}: {why}")
