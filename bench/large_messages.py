@@ -10,7 +10,7 @@ from typing import Any
 from bench.receive import service
 from bench.report import line
 from bench.senders import run as run_load
-from ipf.app.runtime.process import freeze_startup_objects
+from ipf.app.runtime.garbage import collect_rarely
 from ipf.mapping.language.grammar import parse
 from ipf.mapping.library.mapset import MapSet
 from tests.flows.test_end_to_end import answer_to
@@ -67,7 +67,7 @@ def _stored(one: ServiceProcess, orders: int, results: int, key: str) -> float:
 def _bundles() -> None:
     maps = MapSet([parse(MAP)])
     maps.program("urn:bench")
-    freeze_startup_objects()  # as the service does at its start
+    collect_rarely()  # as the service does at its start
     costs = {}
     for size in (1_000, 10_000):
         source = {"resourceType": "Bundle", "entry": [_entry(number) for number in range(size)]}

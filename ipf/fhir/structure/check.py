@@ -11,7 +11,7 @@ Sources: https://hl7.org/fhir/R4/json.html, https://hl7.org/fhir/R4/datatypes.ht
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from threading import RLock
@@ -93,13 +93,15 @@ def _resource(value: Any, depth: int) -> Issues:
 class _Members:
     """The JSON members of a type: `forms` of single primitives, `checks` of all others.
 
-    `arrays`: lists of primitives and of their `_` members -> the name of the other one.
+    `arrays`: lists of primitives and of their `_` members -> the name of the other one.  `choices`: the members of a
+    choice of types, and their `_` members -> the choice and the type.
     """
 
     forms: dict[str, Primitive] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     arrays: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 class _Checks:
@@ -136,6 +138,8 @@ class _Checks:
         """Add the members of an element: each type of a choice, and the `_` member of each primitive."""
         for kind in element.types if element.choice else element.types[:1]:
             name = element.json_name(kind)
+            if element.choice:
+                members.choices |= {name: (element.name, kind), f"_{name}": (element.name, kind)}
             if kind not in definitions().primitive_types:
                 value = _resource if kind == _RESOURCE else self._compiled(kind)
                 members.checks[name] = _list(value, nulls=False) if element.many else value
@@ -153,6 +157,7 @@ class _Checks:
 def _object(path: str, members: _Members) -> Check:
     """The check of an object with these members, which are added later."""
     form_of, check_of, kinds, arrays = members.forms.get, members.checks.get, members.kinds, members.arrays
+    choices = members.choices
 
     def check(value: Any, depth: int) -> Issues:
         if type(value) is not dict:
@@ -178,9 +183,26 @@ def _object(path: str, members: _Members) -> Check:
                 found = [*(found or ()), *_below(f".{name[:60]}", issues)]
                 if len(found) >= _MAX_ISSUES:
                     break
+        if choices and len(value) > 1:
+            several = _several(value, choices)
+            found = found if several is None else [*(found or ()), *several]
         return found
 
     return check
+
+
+def _several(value: Json, choices: Mapping[str, tuple[str, str]]) -> Issues:
+    """The issues of an object with values of several types of one choice, such as valueString and valueQuantity.
+
+    Source: https://hl7.org/fhir/R4/formats.html#choice
+    """
+    types: dict[str, str] = {}
+    for name in value:
+        chosen = choices.get(name)
+        if chosen is not None and types.setdefault(*chosen) != chosen[1]:
+            text = f"{chosen[0]}[x] has one value, of one type; here it has {types[chosen[0]]} and {chosen[1]}"
+            return _malformed(text, f".{name[:60]}")
+    return None
 
 
 def _unknown(path: str, name: str) -> list[Issue]:

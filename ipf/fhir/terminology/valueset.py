@@ -16,11 +16,22 @@ from ipf.errors import Category, Problem
 from ipf.fhir.budget import Budget
 from ipf.fhir.model.regex import PatternError, pattern
 from ipf.fhir.terminology.codesystem import CodeSystem
+from ipf.fhir.terminology.composition import facts_of as facts_of  # re-exported
 from ipf.fhir.terminology.ecl import EclError, ecl_rule
 from ipf.fhir.terminology.implicit import SNOMED
 from ipf.fhir.terminology.open_systems import open_test
 from ipf.fhir.terminology.rules import holds, is_implied, parts, rule_of
-from ipf.ports.fhir.terminology import Among, AnyRule, EveryRule, Facts, ImportedSystem, MatchesPattern, NoRule, Rule
+from ipf.ports.fhir.terminology import (
+    Among,
+    AnyRule,
+    EveryRule,
+    Facts,
+    ImportedSystem,
+    IsActive,
+    MatchesPattern,
+    NoRule,
+    Rule,
+)
 
 Json = dict[str, Any]
 MOST_TESTS = 2_000_000  # of codes by filters in one value set: about ten seconds
@@ -28,7 +39,6 @@ MOST_STEPS = 2_000_000
 """Codes that are listed, copied, compared or tested for one value set, with those that it includes."""
 MOST_PARTS = 10_000
 """Tests and rules that decide on one code of a value set, with those that it includes: they multiply."""
-_FILTER = ("property", "op", "value")
 Systems = Callable[[str], CodeSystem | ImportedSystem | None]  # by canonical
 FactsOf = Callable[[ImportedSystem, str], Facts | bool | None]
 """Facts of a concept; False: the system has no such code; None: nobody has asked for it yet."""
@@ -159,9 +169,11 @@ def _from_system(include: Json, systems: Systems, left: Budget) -> Membership:
     system = systems(f"{url}|{version}" if version else url)
     if "codes" in include:
         left.spend(len(include["codes"]))
-        return Membership({url: dict(_listed(include["codes"], system))})
+        return _enumerated(include, system)
     if isinstance(system, ImportedSystem):
-        return _selected(system, include.get("filters", ()), left)
+        found = _selected(system, include.get("filters", ()), left)
+        found.rules = {one: _active(rule) if "active" in include else rule for one, rule in found.rules.items()}
+        return found
     if system is None or not (system.complete or system.concepts):
         test = open_test(url, include.get("filters", ()))
         return Membership(unknown={url}) if test is None else Membership(tests={url: test}, parts=1)
@@ -171,7 +183,8 @@ def _from_system(include: Json, systems: Systems, left: Budget) -> Membership:
         if None in tests:
             return Membership(unknown={url})
         grounded = EveryRule(tuple(one for one in tests if one is not None))
-        chosen = [one for one in system.concepts.values() if holds(grounded, one.facts)]
+        able = (one for one in system.concepts.values() if one.is_active or "active" not in include)
+        chosen = [one for one in able if holds(grounded, one.facts)]
     except PatternError as error:
         return Membership(unknown={url}, errors={f"filter on codes of {url}: {error}"})
     found = Membership({url: {one.code: one.display for one in chosen}})
@@ -181,6 +194,21 @@ def _from_system(include: Json, systems: Systems, left: Budget) -> Membership:
         folded = {code.casefold() for code in found.codes[url]}
         found.tests[url] = lambda code: code.casefold() in folded
     return found
+
+
+def _enumerated(include: Json, system: CodeSystem | ImportedSystem | None) -> Membership:
+    """The members of an include that lists its codes."""
+    listed = dict(_listed(include["codes"], system))
+    if "active" in include:
+        if isinstance(system, ImportedSystem):
+            return Membership(rules={system: _active(Among(frozenset(listed)))}, parts=2)
+        known = {code: system.find(code) for code in listed} if system is not None else {}
+        listed = {code: text for code, text in listed.items() if (one := known.get(code)) is None or one.is_active}
+    return Membership({include["system"]: listed})
+
+
+def _active(rule: Rule) -> Rule:
+    return EveryRule((rule, IsActive()))
 
 
 def _selected(system: ImportedSystem, filters: list[Any], left: Budget) -> Membership:
@@ -363,46 +391,3 @@ def _intersection(found: Membership | None, other: Membership, left: Budget) -> 
     for system, test in found.tests.items():
         both.tests[system] = _AllOf.these(test, system, other)
     return both
-
-
-def facts_of(resource: Json) -> Json:
-    """A ValueSet resource as facts: its composition, or its expansion when it has no composition."""
-    compose = resource.get("compose")
-    if compose is None:
-        return {
-            "name": resource.get("name", ""),
-            "members": list(_expanded(resource.get("expansion", {}).get("contains", ()))),
-        }
-    facts: Json = {"name": resource.get("name", "")}
-    for word in ("include", "exclude"):
-        places = ((f"ValueSet.compose.{word}[{n}]", one) for n, one in enumerate(compose.get(word, ())))
-        facts[word] = [_facts_of_include(one, place) for place, one in places]
-    return facts
-
-
-def _expanded(rows: list[Json]) -> Iterator[tuple[str, str, str]]:
-    for row in rows:
-        if "code" in row and not row.get("abstract"):
-            yield row.get("system", ""), row["code"], row.get("display", "")
-        yield from _expanded(row.get("contains", []))
-
-
-def _facts_of_include(include: Json, place: str) -> Json:
-    """`broken`: what a concept or a filter lacks; its members cannot be told then."""
-    found: Json = {}
-    if "system" in include:
-        found["system"] = include["system"]
-        if "version" in include:
-            found["version"] = include["version"]
-    if "concept" in include:
-        found["codes"] = [[one.get("code", ""), one.get("display", "")] for one in include["concept"]]
-    if "filter" in include:
-        found["filters"] = [[one.get(name, "") for name in _FILTER] for one in include["filter"]]
-    for word, names in (("concept", ("code",)), ("filter", _FILTER)):
-        for number, one in enumerate(include.get(word, ())):
-            missing = [name for name in names if name not in one]
-            if missing:
-                found["broken"] = f"{place}.{word}[{number}] has no {' and no '.join(missing)}"
-    if "valueSet" in include:
-        found["sets"] = include["valueSet"]
-    return found

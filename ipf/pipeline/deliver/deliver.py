@@ -242,7 +242,9 @@ class Deliver:
         if run.is_heartbeat and not events and not await self._send_batch(run, [()]):
             return
         while True:
-            sent = await self._permitted(run, events) if is_sent else ()
+            sent = events if is_sent else ()
+            if sent and self._authorization_filter is not None:
+                sent = await self._persist(run, partial(self._authorization_filter, run.lease, sent))
             size = run.terms.max_count
             if not await self._send_batch(run, [sent[start : start + size] for start in range(0, len(sent), size)]):
                 return
@@ -255,12 +257,6 @@ class Deliver:
             if not events:
                 await self._settle(run)
                 return
-
-    async def _permitted(self, run: LeaseRun, events: Sequence[Event]) -> Sequence[Event]:
-        """The events that the subscriber may receive."""
-        if self._authorization_filter is None:
-            return events
-        return await self._persist(run, partial(self._authorization_filter, run.lease, events))
 
     async def _send_batch(self, run: LeaseRun, notifications: Sequence[Sequence[Event]]) -> bool:
         """Send notifications; False when that ended the lease: a failure, a yield, or the lease is not held."""

@@ -98,10 +98,12 @@ class Arguments:
         """Names and values of all parameters that are no structures."""
         return [(name, one) for name, one in self.everything() if not isinstance(one, dict | Parts)]
 
-    def boolean(self, name: str) -> bool:
-        """A boolean; false when absent."""
+    def boolean(self, name: str, default: bool = False) -> bool:
+        """A boolean, of the URL or of Parameters; `default` when absent."""
         value = self._one(name)
-        if value not in (None, True, False, "true", "false"):
+        if value is None:
+            return default
+        if not isinstance(value, bool) and value not in ("true", "false"):
             raise Problem(Category.VALUE, f"{name} must be true or false", name)
         return value in (True, "true")
 

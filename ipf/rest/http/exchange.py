@@ -27,6 +27,10 @@ Observe = Callable[[Request, Answer, float], None]
 """Takes every request with its caller, its response, and its start (`perf_counter`, seconds): the audit trail."""
 
 _PRESENTATION = frozenset({"_format", "_pretty"})
+_SEARCHED = frozenset({
+    "_id", "_lastUpdated", "_tag", "_profile", "_security", "_source", "_text", "_content", "_list", "_has", "_type",
+    "_filter", "_query",
+})  # fmt: skip
 _FORM = "application/x-www-form-urlencoded"
 _MAX_PARAMETERS = 200
 _MAX_SUMMARY_LENGTH = 2000
@@ -105,8 +109,13 @@ def condition(resource_type: str, pairs: Iterable[tuple[str, str]], base_url: st
 
 
 def refuse_parameters(pairs: Iterable[tuple[str, str]], instead: str, place: str | None = None) -> None:
-    """Problem VALUE that names the first parameter of a create; `instead`: where the search of one belongs."""
+    """Problem VALUE that names the first parameter of a create; `instead`: where the search of one belongs.
+
+    What begins with `_` and is no search parameter is ignored, as in other interactions.
+    """
     for name, _ in selection(pairs):
+        if name.startswith("_") and name.partition(":")[0] not in _SEARCHED:
+            continue
         text = f"POST has no parameter {name[:60]}: a conditional create has its search in the {instead}"
         raise Problem(Category.VALUE, text, place or name[:60])
 

@@ -5,6 +5,7 @@ Sources: https://hl7.org/fhir/R4/http.html#capabilities, https://hl7.org/fhir/sm
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -14,7 +15,7 @@ from ipf.fhir.capability import Route, capability_statement
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
-from ipf.rest.http.exchange import selection
+from ipf.rest.http.exchange import entity_tags, selection
 from ipf.rest.write.repository import Repository
 
 Statement = Callable[[Request, Repository], Awaitable[Answer]]
@@ -32,9 +33,11 @@ async def metadata(request: Request, repository: Repository, routes: Iterable[Ro
         return await terminology(request, repository)
     is_secured, generation = repository.smart is not None, definitions().generation
     topics = await _topics(request, repository)
-    return Answer(200, _statement(
-        request.base_url, version, is_secured, tuple(routes), generation, topics, repository.deletes_many
-    ))  # fmt: skip
+    body = _statement(request.base_url, version, is_secured, tuple(routes), generation, topics, repository.deletes_many)
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    sent = request.headers.get("if-none-match", "")
+    is_known = tag in entity_tags(sent) or sent.strip() == "*"
+    return Answer(304 if is_known else 200, b"" if is_known else body, [("ETag", f'W/"{tag}"')])
 
 
 async def _topics(request: Request, repository: Repository) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ _RIGHTS: dict[tuple[str, str], str] = {
     ("[type]", "PUT"): "us",
     ("[type]", "PATCH"): "us",
     ("[type]", "DELETE"): "ds",
+    ("[type]/_search", "GET"): "s",
     ("[type]/_search", "POST"): "s",
     ("[type]/_history", "GET"): "s",
     ("[type]/[id]", "GET"): "r",

@@ -30,6 +30,7 @@ Value = str | bytes | int | float | bool | Decimal | datetime | None
 
 SEPARATOR = "\x1f"
 NULL = "\x1e"
+_PIECE = 256 * 1024  # characters that are escaped at once
 _FORBIDDEN = re.compile("[\x00\x1e\x1f\ud800-\udfff]")
 
 
@@ -156,6 +157,16 @@ def _element(value: Value) -> str:
 
 
 def _quoted(text: str) -> str:
+    """In pieces: libpq escapes with the interpreter lock, and a document of 60 MB would take a second of it."""
+    if len(text) <= _PIECE:
+        return _escaped(text)
+    pieces = [_escaped(text[start : start + _PIECE]) for start in range(0, len(text), _PIECE)]
+    if not all(one[0] == one[-1] == "'" for one in pieces):  # in another form, such as E'...', they are not one literal
+        raise StoreUnreachable("no connection has been made yet")
+    return f"'{''.join([one[1:-1] for one in pieces])}'"
+
+
+def _escaped(text: str) -> str:
     adapted = QuotedString(text)
     adapted.encoding = "utf8"
     try:

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection within limits.  Twisted's channel parses; what exceeds a limit or is ambiguous is refused.
 
-* Headers beyond the limit are answered 431.
+* Headers beyond the limit are answered 431, with a body that says what to do.
 * A request must be complete within `HttpLimits.seconds` of its first byte.  A long body may take longer while it
   arrives at 16 KiB a second or more.  Slower requests are answered 408 and the connection is closed (slowloris).
 * Pipelined requests are answered one at a time, and the next one waits until the client has read the answer before.
@@ -13,10 +13,11 @@ Source: RFC 9112 sections 5.2, 6.1 and 9.3; RFC 6585 section 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import orjson
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
@@ -73,7 +74,7 @@ class BoundedChannel(HTTPChannel):
     def lineReceived(self, line: bytes) -> None:
         """Twisted: the request line or a header."""
         if self._receivedHeaderSize + len(line) > self.totalHeadersSize:
-            self._refuse(b"431 Request Header Fields Too Large")
+            self._refuse_headers()
             return
         if line.startswith((b" ", b"\t")):  # a folded header: proxies read it in several ways
             self._refuse(b"400 Bad Request")
@@ -82,7 +83,16 @@ class BoundedChannel(HTTPChannel):
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """Twisted: one line exceeds the limit of all headers."""
-        self._refuse(b"431 Request Header Fields Too Large")
+        self._refuse_headers()
+
+    def _refuse_headers(self) -> None:
+        """431 with a body: an OperationOutcome, which clients of both surfaces can show."""
+        text = (
+            f"the URL and the headers of a request have at most {self.totalHeadersSize} bytes: send a long search by "
+            "POST to [type]/_search, with its parameters in the body"
+        )
+        issue = {"severity": "error", "code": "too-long", "diagnostics": text}
+        self._refuse(b"431 Request Header Fields Too Large", {"resourceType": "OperationOutcome", "issue": [issue]})
 
     def headerReceived(self, line: bytes) -> bool:
         """Twisted: a header; whether it is accepted."""
@@ -144,10 +154,13 @@ class BoundedChannel(HTTPChannel):
             return
         self._refuse(b"408 Request Timeout")
 
-    def _refuse(self, status: bytes) -> None:
+    def _refuse(self, status: bytes, outcome: Mapping[str, Any] | None = None) -> None:
         self._stop_deadline()
         transport: Any = self.transport
-        transport.write(b"HTTP/1.1 " + status + b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        body = orjson.dumps(outcome) if outcome is not None else b""
+        head = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: %d\r\n" % (status, len(body))
+        kind = b"Content-Type: application/fhir+json\r\n" if body else b""
+        transport.write(head + kind + b"\r\n" + body)
         self.timeoutConnection()  # type: ignore[no-untyped-call]  # Twisted has no types here
 
     def _stop_deadline(self) -> None:

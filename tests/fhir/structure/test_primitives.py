@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import loads
+from ipf.fhir.structure import primitives
 from ipf.fhir.structure.primitives import PRIMITIVES, is_id
 from ipf.fhir.structure.required_codes import is_media_type, required_codes
 
@@ -151,3 +152,19 @@ class RequiredCodeTests(TestCase):
             self.assertTrue(is_media_type(text), text)
         for text in ("", "text", "a/b;", "a/b; c", "a/b\n", "/b", "a/b;a=" + " " * 900 + '"', "a/b" * 1000):
             self.assertFalse(is_media_type(text), text[:20])
+
+
+class LongBase64Tests(TestCase):
+    def test_the_result_does_not_depend_on_pieces(self) -> None:
+        """With pieces of eight characters, texts that are and are not Base64 are told apart as in one piece."""
+        check = primitives.PRIMITIVES["base64Binary"]
+        texts = [("YWJj" * 8)[:size] for size in range(1, 30)]
+        ends = ("", "=", "==", "YQ==", "YWI=", "Y", "====", "YQ==YQ==", "é", "-", " YWJj")
+        made = [f"{text}{end}" for text in texts for end in ends] + [f"{end}{text}" for text in texts for end in ends]
+        whole = [check(one) for one in made]
+        self.patch(primitives, "_PIECE", 8)
+        for text, expected in zip(made, whole, strict=True):
+            self.assertEqual(check(text), expected, text)
+        self.assertEqual(set(whole), {None, "not valid Base64"})
+        for text in ("YWJj=", "YWJjYWJj=", "YWJj====", "YWJjYQ======"):
+            self.assertIsNotNone(check(text), text)

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Category, Problem, StoreUnreachable
+from ipf.store.postgres import quoting
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.quoting import Statement, Value, array, joined, literal, printable, script, statements_of
 from tests import postgres
@@ -58,6 +59,22 @@ class QuotingTest(TestCase):
             self.assertRaises(Problem, joined, texts)
         self.assertEqual(printable("a\x00\x1e\x1fb" + "x" * 9, 6), "a   bx")
         self.assertIsNone(printable(None))
+
+    @given(st.text("ab'é\U0001f600") | TEXT.filter(lambda text: "\\" not in text))
+    @example("''")
+    def test_long_texts_are_escaped_in_pieces(self, text: str) -> None:
+        """With the same result, wherever a piece ends."""
+        self.addCleanup(setattr, quoting, "_PIECE", quoting._PIECE)
+        whole = quoting._escaped(text)
+        for size in (1, 2, 3, 7):
+            quoting._PIECE = size
+            self.assertEqual(literal(text), whole)
+
+    def test_what_is_refused_is_refused_in_any_piece(self) -> None:
+        self.patch(quoting, "_PIECE", 4)
+        for wrong in REFUSED:
+            for text in (f"{wrong}abcdefgh", f"abcdefgh{wrong}", f"abcd{wrong}efgh"):
+                self.assertIs(self.assertRaises(Problem, literal, text).category, Category.MALFORMED)
 
     def test_statements(self) -> None:
         """PREPARE, EXECUTE, names and scripts."""

@@ -108,6 +108,7 @@ class HeaderTests(TestCase):
             connection = BoundedConnection(handlers, limits=limits)
             connection.send(sent)
             self.assertEqual(connection.answer()[0], 431, name)
+            self.assertIn(b"at most 4096 bytes: send a long search by POST", connection.transport.value(), name)
             self.assertEqual((connection.transport.disconnecting, handlers.requests), (True, []), name)
 
     def test_request_smuggling_is_refused(self) -> None:

@@ -16,6 +16,7 @@ from ipf.fhir.index.words import words
 from ipf.fhir.model.json import dumps
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.codesystem import CodeSystem
+from ipf.fhir.terminology.composition import excludes_inactive
 from ipf.fhir.terminology.valueset import Membership
 from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import ALL, EveryRule, Facts, ImportedSystem, IsActive, Listed, Rule
@@ -67,13 +68,14 @@ async def expand(request: Request, repository: Repository) -> Answer:
 
     value_set, members = await repository.run_in_thread(found)
     excluded = set(arguments.texts("exclude-system"))
-    page = await _Expansion(conformance, terminology, members, excluded, arguments, repository).page()
+    asked = _Expansion(conformance, terminology, members, excluded, arguments, repository)
+    page = await (asked.without_inactive() if excludes_inactive(value_set) else asked).page()
     contains = await _contains(page, terminology, conformance, members, arguments)
-    if arguments.text("excludeNested") == "false" and not arguments.text("filter"):
+    if not arguments.boolean("excludeNested", True) and not arguments.text("filter"):
         contains = nested(contains, terminology)
     now = repository.clock().astimezone(UTC).isoformat(timespec="seconds")
     expansion = _expansion(page, contains, now, arguments, members)
-    if arguments.text("includeDefinition") == "false":
+    if not arguments.boolean("includeDefinition", True):
         value_set = {name: value for name, value in value_set.items() if name not in ("compose", "text")}
     return Answer(200, dumps({**value_set, "expansion": expansion}))
 
@@ -94,6 +96,11 @@ class _Expansion:
         self._selectable = arguments.boolean("excludeNotForUI")
         self._offset, self._count = arguments.number("offset") or 0, arguments.number("count")
         self._repository = repository
+
+    def without_inactive(self) -> _Expansion:
+        """The same, for a value set that has no inactive codes, also not those of value sets that it includes."""
+        self._active = True
+        return self
 
     async def page(self) -> _Page:
         """The page.  Problem COSTLY without `count` when there are more codes than fit in an answer."""

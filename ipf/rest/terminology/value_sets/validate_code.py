@@ -166,7 +166,7 @@ async def _result(
     system, code = right.get("system") or "", right["code"]
     proper = terminology.display(canonical(system, right.get("version")), code)
     wanted, language = arguments.text("display") or right.get("display"), arguments.text("displayLanguage")
-    if result and arguments.text("abstract") == "false" and _is_abstract(terminology, system, code):
+    if result and not arguments.boolean("abstract", True) and _is_abstract(terminology, system, code):
         result, message = False, f"{case.named} is abstract: it only groups others"
     if proper and (language or (wanted and wanted.casefold() != proper.casefold())):
         found = await designations_of(terminology, conformance.systems, [(system, code)])
