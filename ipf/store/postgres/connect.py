@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.store.postgres.connection import Connection
-from ipf.store.postgres.driver import PsycopgConnection
+from ipf.store.postgres.driver import FailoverConnection
 from ipf.store.postgres.hosts import Host, hosts_of
 from ipf.store.postgres.quoting import script
 
@@ -122,12 +122,12 @@ async def _reach(
 
 
 async def _open(host: Host, reactor: Any, greeting: str, statement_seconds: float, lost: Lost) -> Connection:
-    driver = PsycopgConnection(reactor)
+    driver = FailoverConnection(reactor)
     connection = Connection(driver, reactor, statement_seconds, lost, host)
     try:
         await driver.connect(host.dsn)
         await connection.run(script(_QUOTING, greeting))
-        driver.check_quoting()
+        connection.check_quoting()
     except BaseException:  # cancelled as well
         connection.close()
         raise

@@ -12,13 +12,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import psycopg2
+from psycopg2.extensions import quote_ident
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ipf.errors import Category, Problem, StoreUnreachable, WriteConflict
-from ipf.store.postgres.driver import PsycopgConnection, Row
+from ipf.store.postgres.driver import FailoverConnection, FailoverCursor, Row
 from ipf.store.postgres.hosts import Host
 from ipf.store.postgres.preamble import Preamble
 from ipf.store.postgres.quoting import Statement
@@ -53,7 +54,7 @@ class Connection:
 
     def __init__(
         self,
-        driver: PsycopgConnection,
+        driver: FailoverConnection,
         reactor: Any,
         statement_seconds: float,
         lost: Callable[[Connection], None],
@@ -83,20 +84,39 @@ class Connection:
 
     def quoted_identifier(self, name: str) -> str:
         """`name` as a quoted SQL identifier."""
-        return self._driver.quoted_identifier(name)
+        return str(quote_ident(name, self._driver.pollable()))
 
     @property
     def backend(self) -> int:
         """Process id of the server process."""
-        return self._driver.backend
+        return int(self._driver.get_backend_pid())
 
     def notified(self, observer: Callable[[int, str], None]) -> None:
         """Call `observer(backend, payload)` for each NOTIFY that arrives."""
-        self._driver.notified = observer
+        self._driver.addNotifyObserver(lambda notify: observer(notify.pid, notify.payload))
+
+    def check_quoting(self) -> None:
+        """StoreUnreachable unless the session reads string literals as `quoting.py` writes them."""
+        for name, wanted in (("standard_conforming_strings", "on"), ("client_encoding", "UTF8")):
+            if self._driver.get_parameter_status(name) != wanted:
+                raise StoreUnreachable(detail=f"the session does not have {name}={wanted}")
 
     def take_notices(self) -> list[str]:
         """The last notices and warnings of the server (50 at most), which are then forgotten.  No query may run."""
-        return self._driver.take_notices()
+        try:
+            self._driver.pollable().poll()  # psycopg2 has not seen those that arrived together with the last result
+        except psycopg2.Error:
+            self._died()
+        return self._earlier_notices()
+
+    def _earlier_notices(self) -> list[str]:
+        """Those that psycopg2 has seen until now, which are then forgotten."""
+        notices: list[str] = self._driver.pollable().notices
+        if not notices:
+            return []
+        taken = notices[:]
+        del notices[:]
+        return taken
 
     def has_prepared(self, name: str) -> bool:
         """Whether this statement is prepared on this connection."""
@@ -122,44 +142,52 @@ class Connection:
             return _failed(Problem(Category.INTERNAL, "two statements at once on one connection"))
         self._running, self._ended = running, ended
         if self._closed:
-            self._ran(StoreUnreachable())
+            self._ran(Failure(StoreUnreachable()))
             return running
         self._log_refusals()
         self._began = self._reactor.seconds()
         if self._watchdog is None:
             self._watchdog = self._reactor.callLater(self._statement_seconds, self._check_duration)
-        self._driver.query(sql if self.preamble is None else self.preamble.before(sql), self._ran)
+        self._driver.cursor().execute(sql if self.preamble is None else self.preamble.before(sql)).addBoth(self._ran)
         return running
 
     def _log_refusals(self) -> None:
         """Log what earlier transactions could not record, where nobody has asked for it (`take_notices`)."""
-        for text in self._driver.earlier_notices():
+        for text in self._earlier_notices():
             _, mark, reason = text.partition(REFUSED)
             if mark:
                 line = "event=audit_not_written reason={reason}"
                 log.warn(line, event="audit_not_written", reason=reason.strip())
 
-    def _ran(self, result: list[Row] | BaseException) -> None:
+    def _ran(self, result: FailoverCursor | Failure) -> None:
         running, self._running = self._running, None
         ended, self._ended = self._ended, None
-        if isinstance(result, BaseException):
-            code = getattr(result, "pgcode", None)
-            self.only_reads = code == _ONLY_READS
-            if self.preamble is not None:
-                self.preamble.failed(code)
-            result = self._problem(result)
-            if isinstance(result, StoreUnreachable):
-                self._died()
+        problem = None
+        try:
+            rows = result.raiseException() if isinstance(result, Failure) else result.rows()
+        except Exception as error:
+            problem = self._problem(error)
         if ended is not None:
             ended(self)
         settled, self._settled = self._settled, []
         for waiting in settled:
             waiting.callback(None)
         assert running is not None
-        if isinstance(result, BaseException):
-            running.errback(result)
+        if problem is None:
+            running.callback(rows)
         else:
-            running.callback(result)
+            running.errback(problem)
+
+    def _problem(self, error: BaseException | None) -> Problem:
+        """The failure of a statement; closes the connection if it cannot be used any more."""
+        code = getattr(error, "pgcode", None)
+        self.only_reads = code == _ONLY_READS
+        if self.preamble is not None:
+            self.preamble.failed(code)
+        problem = StoreUnreachable() if self._closed or not isinstance(error, psycopg2.Error) else category_of(error)
+        if isinstance(problem, StoreUnreachable) or self._driver.closed:
+            self._died()
+        return problem
 
     def settled(self) -> Deferred[None]:
         """Fires when no statement is running."""
@@ -195,13 +223,6 @@ class Connection:
         if not self._closed:
             self.close()
             self._lost(self)
-
-    def _problem(self, error: BaseException) -> Problem:
-        if isinstance(error, Problem):
-            return error
-        if self._closed or not isinstance(error, psycopg2.Error):
-            return StoreUnreachable()
-        return category_of(error)
 
 
 class LockUnavailable(WriteConflict):

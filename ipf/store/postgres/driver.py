@@ -1,12 +1,17 @@
-"""A psycopg2 connection in the reactor: it connects, runs one query at a time, and passes on NOTIFY.
+"""txpostgres's connection, with what failover needs.
 
-The reactor never watches a socket of libpq itself, but a duplicate.  libpq replaces its socket while it connects (next
-address, without TLS after a refusal) and closes it when the server is gone; a poll set must not hold a closed
-descriptor, whose number may be reused.  While connecting each wait has a duplicate of its own.
+txpostgres connects, sends queries through its cursors and calls notify observers.  Repaired here:
 
-A connected one stays the reader, and passes on the rows within the read that completes them.
+- The reactor watches a duplicate of libpq's socket.  libpq replaces its socket while it connects (without TLS after a
+  refusal) and closes it when the server is gone; a poll set must not hold a closed descriptor, whose number may be
+  reused.
+- The connection stays in the poll set, and a query ends within the read that completes it.  A cursor that registers for
+  each query costs a lone sender a sixth of its messages, and a query that ends a turn later may end after `close`.
+- A connection that is lost while nothing runs calls `died` instead of raising in the reactor.
+- Cancelling ends the attempt to connect.  txpostgres would ask libpq to cancel, which blocks until the server answers.
+- A statement that the server cancels fails with psycopg2's error, which has the SQLSTATE.
 
-Source: https://www.psycopg.org/docs/advanced.html#asynchronous-support,
+Sources: https://txpostgres.readthedocs.io/, https://www.psycopg.org/docs/advanced.html#asynchronous-support,
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PQCONNECTSTARTPARAMS
 """
 
@@ -17,251 +22,137 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg2
-from psycopg2.extensions import POLL_OK, POLL_WRITE, quote_ident
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionAborted, ConnectionLost
-from twisted.internet.interfaces import IReadWriteDescriptor
+from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
-
-from ipf.errors import StoreUnreachable
+from txpostgres import txpostgres
 
 log = Logger()
 
 Row = tuple[Any, ...]
-Done = Callable[[list[Row] | BaseException], None]
-"""Takes the rows of the last statement, or the error.  Called exactly once."""
 
 
-@implementer(IReadWriteDescriptor)
-class _Watch:
-    """A duplicate of a socket in the poll set, until `end`."""
+class FailoverCursor(txpostgres.Cursor):  # type: ignore[misc]  # txpostgres has no types
+    """A cursor that leaves the polling to its connection."""
 
-    def __init__(self, reactor: Any, socket: int, readable: Callable[[], None], writable: Callable[[], None],
-                 lost: Callable[[], None]) -> None:  # fmt: skip
-        self._reactor = reactor
-        self._descriptor = os.dup(socket)
-        self._readable = readable
-        self._writable = writable
-        self._lost = lost
-        self._ended = False
+    def _doit(self, name: str, *args: Any) -> Deferred[Any]:
+        """Call a method of psycopg2's cursor; fires with this cursor when the query is complete."""
+        try:
+            getattr(self._cursor, name)(*args)
+        except Exception:
+            return fail()
+        polling: Deferred[Any] = self._connection.poll(self)
+        return polling
 
-    def read(self) -> None:
-        """Call `readable` from now on."""
-        self._reactor.addReader(self)
-
-    def write(self) -> None:
-        """Call `writable` once."""
-        self._reactor.addWriter(self)
-
-    def end(self) -> None:
-        """Leave the poll set and close the duplicate."""
-        if not self._ended:
-            self._ended = True
-            self._reactor.removeReader(self)
-            self._reactor.removeWriter(self)
-            os.close(self._descriptor)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def logPrefix(self) -> str:
-        return "postgres"
-
-    def doRead(self) -> None:
-        if not self._ended:
-            self._readable()
-
-    def doWrite(self) -> None:
-        if not self._ended:
-            self._reactor.removeWriter(self)
-            self._writable()
-
-    def connectionLost(self, reason: Failure) -> None:
-        if not self._ended:
-            self._lost()
+    def rows(self) -> list[Row]:
+        """The rows of the last statement."""
+        rows: list[Row] = self._cursor.fetchall() if self._cursor.description is not None else []
+        return rows
 
 
-class PsycopgConnection:
-    """`died` is called when the connection is lost while nothing runs, `notified` for each NOTIFY (sender, payload)."""
+class FailoverConnection(txpostgres.Connection):  # type: ignore[misc]  # txpostgres has no types
+    """One connection.  `died` is called when it is lost, or closed, while nothing runs."""
+
+    cursorFactory = FailoverCursor
 
     def __init__(self, reactor: Any) -> None:
+        super().__init__(reactor)
         self.died: Callable[[], None] = lambda: None
-        self.notified: Callable[[int, str], None] = lambda backend, payload: None
-        self._reactor = reactor
-        self._connection: Any = None
-        self._connecting: Deferred[None] | None = None
-        self._watch: _Watch | None = None
-        self._cursor: Any = None
-        self._done: Done | None = None
-        self._closed = False
+        self._pollingD: Deferred[Any] | None = None
+        self._result: Any = None
+        self._connecting = True
+        self._watched = -1
 
-    def connect(self, dsn: str) -> Deferred[None]:
-        """Connect; psycopg2.Error or OSError when that fails, ConnectionAborted after `close`.
-
-        Cancelling the Deferred closes the connection.
-        """
-        connecting = self._connecting = Deferred(self._cancel_connecting)
-        try:
-            self._connection = psycopg2.connect(dsn, async_=True)
-        except psycopg2.Error as error:
-            self._connected(error)
-            return connecting
-        self._go_on_connecting()
-        return connecting
+    def poll(self, result: Any = None) -> Deferred[Any]:
+        """Fires with `result`, or the connection, when libpq has done what was asked for."""
+        polling = self._pollingD = Deferred(self._cancel)
+        self._result = self if result is None else result
+        self.continuePolling()
+        return polling
 
     def close(self) -> None:
         """Close at once.  An attempt to connect, or a query, ends with an error."""
-        self._closed = True
-        self._unwatch()
         if self._connection is not None:
+            self._unwatch()
             self._connection.close()
-        if self._connecting is not None:
-            self._connected(ConnectionAborted())
-        if self._done is not None:
-            self._end(ConnectionLost())
+            super().close()
 
-    @property
-    def backend(self) -> int:
-        """Process id of the server process."""
-        return int(self._connection.get_backend_pid())
+    def fileno(self) -> int:
+        """A duplicate of libpq's socket; the next one after `_unwatch`, -1 once closed."""
+        if self._watched < 0 and not self._connection.closed:
+            self._watched = os.dup(self._connection.fileno())
+        return self._watched
 
-    def take_notices(self) -> list[str]:
-        """The last notices and warnings of the server (50 at most), which are then forgotten.  No query may run."""
-        try:
-            self._connection.poll()  # psycopg2 has not seen those that arrived together with the last result
-        except psycopg2.Error:
-            return []  # the next query fails
-        return self.earlier_notices()
+    def continuePolling(self, swallowErrors: bool = False) -> None:
+        """A query was sent.  If it is complete already it ends in the reactor's next turn, or queries would nest."""
+        if self._advance():
+            self.reactor.callLater(0, self.doRead)
 
-    def earlier_notices(self) -> list[str]:
-        """Those that psycopg2 has seen until now, which are then forgotten."""
-        notices: list[str] = self._connection.notices
-        if not notices:
-            return []
-        taken = notices[:]
-        del notices[:]
-        return taken
+    def doRead(self) -> None:
+        self._go_on()
+        if not self._connection.closed:
+            self.checkForNotifies()
 
-    def quoted_identifier(self, name: str) -> str:
-        """`name` quoted by libpq."""
-        return str(quote_ident(name, self._connection))
+    def doWrite(self) -> None:
+        self.reactor.removeWriter(self)
+        self._go_on()
 
-    def check_quoting(self) -> None:
-        """StoreUnreachable unless the session reads string literals as `quoting.py` writes them."""
-        for name, wanted in (("standard_conforming_strings", "on"), ("client_encoding", "UTF8")):
-            if self._connection.get_parameter_status(name) != wanted:
-                raise StoreUnreachable(detail=f"the session does not have {name}={wanted}")
-
-    def query(self, sql: str, done: Done) -> None:
-        """Send `sql`; one at a time.  `done` is called within this call only when it cannot be sent."""
-        try:
-            cursor = self._connection.cursor()
-            cursor.execute(sql)
-        except (psycopg2.Error, UnicodeError) as error:
-            done(error)
-            return
-        self._cursor, self._done = cursor, done
-        self._advance(sending=True)
-
-    # -- connecting
-
-    def _go_on_connecting(self) -> None:
-        self._unwatch()
-        try:
-            state = self._connection.poll()
-            if state == POLL_OK:
-                self._watch = self._watched(self._read, self._advance, self._lost)
-                self._watch.read()
-            else:
-                go_on = self._go_on_connecting
-                watch = self._watch = self._watched(go_on, go_on, go_on)
-                watch.write() if state == POLL_WRITE else watch.read()
-                return
-        except (psycopg2.Error, OSError) as error:
-            self._connected(error)
-            return
-        self._connected(None)
-
-    def _watched(self, readable: Callable[[], None], writable: Callable[[], None], lost: Callable[[], None]) -> _Watch:
-        return _Watch(self._reactor, self._connection.fileno(), readable, writable, lost)
-
-    def _unwatch(self) -> None:
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.end()
-
-    def _connected(self, error: Exception | None) -> None:
-        connecting, self._connecting = self._connecting, None
-        assert connecting is not None
-        if error is None:
-            connecting.callback(None)
-        else:
-            self.close()
-            connecting.errback(error)
-
-    def _cancel_connecting(self, _: Deferred[None]) -> None:
-        self._connecting = None
-        self.close()
-
-    # -- connected
-
-    def _read(self) -> None:
-        self._advance()
-        if not self._closed:
-            self._pass_on_notifies()
-
-    def _lost(self) -> None:
+    def connectionLost(self, reason: Failure) -> None:
         self._unwatch()  # the reactor would report it again and again
-        self._advance()  # libpq reports the reason
-        if self._done is not None:
-            self._end(ConnectionLost())
-        elif not self._closed:
-            self.died()
+        self._go_on()  # libpq reports the reason, or has another socket
+        if self._watched < 0:
+            self._end(reason)
 
-    def _pass_on_notifies(self) -> None:
+    def checkForNotifies(self) -> None:
+        """Call the observers at once.  With the Cooperator of txpostgres a NOTIFY costs half as much again."""
         notifies = self._connection.notifies
         if not notifies:
             return
         arrived = notifies[:]
         del notifies[:]
         for notify in arrived:
-            try:
-                self.notified(notify.pid, notify.payload)
-            except Exception:
-                log.failure("a NOTIFY could not be handled")
+            for observer in self.getNotifyObservers():
+                try:
+                    observer(notify)
+                except Exception:
+                    log.failure("a NOTIFY could not be handled")
 
-    def _advance(self, sending: bool = False) -> None:
-        """Let libpq read or write, and end the query when it is complete."""
-        if self._closed:
-            return
+    def _go_on(self) -> None:
+        if not self._connection.closed and self._advance():
+            self._end(self._result)
+
+    def _advance(self) -> bool:
+        """Let libpq read and write; whether it has done all that was asked for."""
         try:
             state = self._connection.poll()
-        except psycopg2.Error as error:
-            if self._done is not None:
-                self._end(error)
-            else:
-                self.died()
-            return
-        if state == POLL_OK:
-            if sending:  # the result is here already: end later, or queries would nest
-                self._reactor.callLater(0, self._advance)
-            elif self._done is not None:
-                self._end(self._rows())
-        elif state == POLL_WRITE and self._watch is not None:
-            self._watch.write()
+            if self._connecting:
+                self._unwatch()  # libpq may have another socket now
+            if state == POLL_WRITE:
+                self.reactor.addWriter(self)
+            elif state == POLL_READ and self._connecting:
+                self.reactor.addReader(self)
+        except (psycopg2.Error, OSError):
+            self._end(Failure())
+            return False
+        self._connecting = self._connecting and state != POLL_OK
+        return bool(state == POLL_OK)
 
-    def _rows(self) -> list[Row] | BaseException:
-        cursor = self._cursor
-        try:
-            rows: list[Row] = cursor.fetchall() if cursor.description is not None else []
-        except psycopg2.Error as error:
-            failure: BaseException = error
-            return failure
-        return rows
+    def _end(self, result: object) -> None:
+        """Fire the Deferred of what runs.  If nothing runs, a failure is the loss of the connection."""
+        polling, self._pollingD, self._result = self._pollingD, None, None
+        if polling is not None:
+            polling.callback(result)
+        elif isinstance(result, Failure):
+            self.died()
 
-    def _end(self, result: list[Row] | BaseException) -> None:
-        done, self._done, self._cursor = self._done, None, None
-        assert done is not None
-        done(result)
+    def _unwatch(self) -> None:
+        if self._watched >= 0:
+            self.reactor.removeReader(self)
+            self.reactor.removeWriter(self)
+            os.close(self._watched)
+            self._watched = -1
+
+    def _cancel(self, connecting: Deferred[Any]) -> None:
+        self._pollingD = None
+        self.close()
