@@ -55,7 +55,7 @@ class RuleCompiler:
     def rules(self, rules: Sequence[Rule], scope: Scope) -> list[Block]:
         """The rules of a group, the marks of the fields that they read, and what a call of the group costs."""
         marks = Marks(scope.layout.size)
-        cost = loops.spend(1 + _steps(rules), self.context.position())
+        cost = loops.spend(1 + _steps(rules), self.context.position(), is_leaf=all(map(_is_leaf, rules)))
         return [cost, marks.write, *(self.rule(rule, scope, marks) for rule in rules)]
 
     def rule(self, rule: Rule, outer: Scope, marks: Marks) -> Block:

@@ -188,6 +188,14 @@ class LimitTest(unittest.TestCase):
         text = "entry.select(('Patient/' & $index.toString()).resolve()).count()"
         self.assertEqual([2000], compile(text).evaluate(data, host=Host(steps=50_000)))
 
+    def test_a_long_list_is_within_the_steps(self) -> None:
+        """What search parameters read of a List of 100,000 entries."""
+        entries = [{"item": {"reference": f"Patient/{n}"}} for n in range(100_000)]
+        data = {"resourceType": "List", "entry": entries}
+        patient = {"resourceType": "Patient"}
+        found = compile("List.entry.item.where(resolve() is Patient)").evaluate(data, resolve=lambda one: patient)
+        self.assertEqual(100_000, len(found))
+
     def test_deep_data(self) -> None:
         data: Any = {"x": 1}
         for _ in range(20_000):

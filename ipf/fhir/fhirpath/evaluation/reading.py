@@ -81,8 +81,8 @@ def _objects(source: Run, key: str, kind: str) -> Run:
                         found.append(FhirNode(one, kind))
             else:
                 found.append(FhirNode(value, kind))
-        if len(items) + len(found) > FEW:
-            context.spend(len(items) + len(found))
+        if len(items) > FEW or len(found) > FEW:
+            context.spend(max(len(items), len(found)))
         return found
 
     return run
@@ -108,8 +108,8 @@ def _primitives(source: Run, key: str, kind: str) -> Run:
                         found.append(FhirNode(one, kind))
             elif value is not None:
                 found.append(FhirNode(value, kind))
-        if len(items) + len(found) > FEW:
-            context.spend(len(items) + len(found))
+        if len(items) > FEW or len(found) > FEW:
+            context.spend(max(len(items), len(found)))
         return found
 
     return run

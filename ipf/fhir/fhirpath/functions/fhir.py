@@ -110,7 +110,7 @@ def _target(context: Context, reference: str) -> Any:
         context.entries = _entries(context, roots)
     if reference in context.entries:
         return context.entries[reference]
-    context.spend(LOOKUP_STEPS if context.host.resolve is not None else 1)
+    context.spend()
     return context.host.resolve(reference) if context.host.resolve is not None else None
 
 

@@ -28,8 +28,8 @@ TestSource = Callable[[Writer, str], str]
 def spend(steps: int, at: RulePosition, *, is_leaf: bool = False) -> Block:
     """Count steps of the run (`runtime.budget`); it ends where they are used up.
 
-    `at`: the rule that takes them.  `is_leaf`: only count, in a loop that neither loops nor calls inside, and so takes
-    no more steps than there are items; the next group or loop ends the run.
+    `at`: the rule that takes them.  `is_leaf`: only count, in a loop or group that neither loops in a loop nor calls
+    others, and so takes no more steps than there are items; the next group or loop ends the run.
     """
 
     def write(writer: Writer) -> None:
