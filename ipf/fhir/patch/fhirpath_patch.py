@@ -21,7 +21,7 @@ from ipf.fhir.patch.locate import Location, child_element, locate
 from ipf.ports import Json
 
 _MOST_OPERATIONS = 2000
-MOST_STEPS = 10_000_000
+MOST_STEPS = 2_000_000
 """Of the paths of all operations, in equal shares: elements that they pass, and steps of their criteria."""
 _NEED = {
     "add": ("path", "name", "value"),

@@ -21,6 +21,8 @@ from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import Element, definitions
 from ipf.ports import Json
 
+_EVALUATION = 10  # steps of an evaluation, at least
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -84,8 +86,8 @@ class _Run:
 
     def share(self, count: int) -> int:
         """The steps of each of so many criteria: together they may take half of what is left."""
-        each = self.left.steps_left // (2 * max(count, 1))
-        self.left.spend(max(each * count, count))
+        each = max(self.left.steps_left // (2 * max(count, 1)), _EVALUATION)
+        self.left.spend(each * count)
         return each
 
 

@@ -75,6 +75,7 @@ from ipf.store.resources.writing.statements import (
 from ipf.store.resources.writing.tenants import TenantTransaction
 
 RID_BLOCK = 1000  # rid_blocks INCREMENT BY
+_LARGE = 1_000_000  # bytes of resources: from here on their statements are built in a thread, about 20 ms a megabyte
 
 _OF_RESOURCE = """
 FROM resources r JOIN resource_versions v ON v.rid = r.rid
@@ -368,7 +369,7 @@ class PostgresFhirTransaction:
         """See `ports.FhirTransaction.commit`."""
         if (writes.subscriptions or writes.topics or writes.reindex) and not self._owns_subscriptions:
             raise Problem(Category.INTERNAL, "subscriptions change in a transaction that did not announce it")
-        if len(writes.changes) > BATCH_SIZE:
+        if len(writes.changes) > BATCH_SIZE or sum([len(one.version.body) for one in writes.changes]) > _LARGE:
             return await self._commit_many(writes, reads)
         await self._symbols.ensure(tenants_of(writes))
         await self._symbols.ensure_units(written_units(writes))
