@@ -43,7 +43,6 @@ class BoundSubscription:
     lease: Lease
     terms: Terms
     last_number: int
-    read_at: float
     period: int | None
     period_read_at: float
     clients: dict[WebsocketClient, ClientBinding] = field(default_factory=dict)

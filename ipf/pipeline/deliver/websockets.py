@@ -62,7 +62,7 @@ log = Logger()
 
 NOTIFY_CHANNEL = "delivery"
 MAX_EVENTS = 100
-MAX_AGE_SECONDS = 1.0
+EXPIRY_SECONDS = 1.0
 PERIOD_MAX_AGE_SECONDS = 10.0
 UNDELIVERED = "no client accepted the notification"
 
@@ -179,7 +179,7 @@ class WebsocketNotifier:
         if subscription is None:
             terms = self._compose.terms(lease.resource)
             subscription = self._subscriptions[rid] = BoundSubscription(
-                lease, terms, lease.last_event_number, now, terms.heartbeat_seconds, now
+                lease, terms, lease.last_event_number, terms.heartbeat_seconds, now
             )
         count = None if hidden is None else max(0, subscription.last_number - hidden)
         subscription.clients[client] = ClientBinding(session, now, by_token, count)
@@ -199,7 +199,7 @@ class WebsocketNotifier:
 
     def _expire_tokens(self) -> None:
         """Unbind clients with an expired token."""
-        if self._clock.seconds() - self._expired_at < MAX_AGE_SECONDS:
+        if self._clock.seconds() - self._expired_at < EXPIRY_SECONDS:
             return
         self._expired_at, now = self._clock.seconds(), self._now()
         for subscription in list(self._subscriptions.values()):
@@ -256,24 +256,23 @@ class WebsocketNotifier:
                 else await self._authorization_filter(subscription.lease, events)
             )
         except SubscriptionChanged:
-            subscription.read_at = float("-inf")  # the next step refreshes it and sends the events
-            return
+            return  # the next step refreshes it and sends the events
         for start in range(0, len(notified), size):
             await self._send(subscription, notified[start : start + size])
         subscription.last_number = max(subscription.last_number, events[-1].number)
 
     async def _refresh(self, subscription: BoundSubscription) -> bool:
-        """Refresh the Subscription when older than `MAX_AGE_SECONDS`; False when it is gone: its clients are closed."""
-        now = self._clock.seconds()
-        if now - subscription.read_at < MAX_AGE_SECONDS:
-            return True
+        """Read the Subscription again; False when it is gone: its clients are closed.
+
+        What was read a moment ago may be older than an event: the event would be judged by former criteria.
+        """
         lease = await self._queue.websocket_subscription(subscription.lease.tenant, subscription.lease.subscription_id)
         if lease is None:
             for client in list(subscription.clients):
                 self._unbind(subscription.lease.subscription_rid, client)
                 client.end(f"Subscription/{subscription.lease.subscription_id} is gone")
             return False
-        subscription.lease, subscription.terms, subscription.read_at = lease, self._compose.terms(lease.resource), now
+        subscription.lease, subscription.terms = lease, self._compose.terms(lease.resource)
         return True
 
     async def _send(self, subscription: BoundSubscription, events: Sequence[Event]) -> None:
@@ -369,7 +368,6 @@ class WebsocketNotifier:
         if not has_heartbeats or now - subscription.period_read_at < PERIOD_MAX_AGE_SECONDS:
             return
         subscription.period_read_at = now
-        subscription.read_at = float("-inf")
         if await self._refresh(subscription):
             subscription.period = subscription.terms.heartbeat_seconds
 

@@ -72,10 +72,12 @@ class Export:
             raise
         except CancelledError:
             raise
+        except Problem as problem:
+            log.error("event=export_failed job={job} {reason}", job=job.id[:8], reason=problem.text)
+            after, part = replace(job, status="failed", error=problem.text), None
         except Exception as error:
-            reason = error.text if isinstance(error, Problem) else reason_of(error)
-            log.failure("event=export_failed job={job} {reason}", job=job.id[:8], reason=reason)
-            after, part = replace(job, status="failed", error=reason), None
+            log.failure("event=export_failed job={job}", job=job.id[:8])
+            after, part = replace(job, status="failed", error=reason_of(error)), None
         await self._exports.write(after, part)
         return True
 

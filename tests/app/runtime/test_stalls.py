@@ -19,7 +19,7 @@ from ipf.app.runtime import stalls
 from ipf.app.runtime.stalls import Offender, StallWatch, route, running, start_watching_stalls
 from ipf.ports import Request
 from ipf.telemetry import metrics
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, block_until
 
 VALIDATE = Offender("POST /fhir/{type}/$validate", "ipf.fhir.validation:validate")
 
@@ -154,7 +154,8 @@ class WatchedReactorTests(TestCase):
             start_watching_stalls("test", reactor, stack)
             await deferLater(reactor, 0)
             self.assertTrue(seen.wait(PATIENCE))  # the reactor stands still until the thread has looked
-            stalls.time.sleep(stalls.STALL_SECONDS)
+            until = stalls.time.perf_counter() + stalls.STALL_SECONDS
+            block_until(lambda: stalls.time.perf_counter() >= until)
             await told.addTimeout(PATIENCE, reactor)
         self.assertGreaterEqual(count(), before + 1)
         self.assertEqual(logged[0]["route"], "none")

@@ -83,7 +83,7 @@ class BudgetTests(TestCase):
         ends = {end.id: end for end in inbox.settled}
         self.assertEqual((ends[1].status, ends[1].permanent), (Status.FAILED, True))
         self.assertRegex(
-            str(ends[1].error), r"permanent: g\d+ \(urn:site:map:ADT_A01, line \d+\): the budget of \d+ steps"
+            str(ends[1].error), r"failed: g\d+ \(urn:site:map:ADT_A01, line \d+\): the budget of \d+ steps"
         )
         self.assertIs(ends[2].status, Status.DELIVERED)
         self.assertEqual([one.correlation_id for one in self.submitted], [message(2, "").correlation_id])

@@ -109,8 +109,8 @@ class DriverTest(TestCase):
 
     async def test_errors_have_their_state(self) -> None:
         """A statement that the server cancels is none that its caller cancelled; the connection stays."""
-        timeout = "SET statement_timeout = 1; SELECT pg_sleep(300)"
-        failed = await self.assertFailure(Deferred.fromCoroutine(self._rows(timeout)), QueryCanceled)
+        too_long = "SET statement_timeout = 1; SELECT pg_sleep(300)"
+        failed = await self.assertFailure(Deferred.fromCoroutine(self._rows(too_long)), QueryCanceled)
         self.assertEqual(failed.pgcode, "57014")
         await self._rows("CREATE TABLE t (id integer PRIMARY KEY); INSERT INTO t VALUES (1)")
         await self.assertFailure(Deferred.fromCoroutine(self._rows("INSERT INTO t VALUES (1)")), UniqueViolation)
@@ -176,8 +176,9 @@ class LostConnectionTest(TestCase):
         lost: list[object] = []
         connection = await connect(url, reactor=reactor, connect_seconds=PATIENCE, lost=lost.append)
         self.addCleanup(connection.close)
-        await control.run(KILL.format(connection.backend))
-        while await control.run(f"SELECT 1 FROM pg_stat_activity WHERE pid = {connection.backend}") and not lost:
+        backend = connection.backend
+        await control.run(KILL.format(backend))
+        while await control.run(f"SELECT 1 FROM pg_stat_activity WHERE pid = {backend}") and not lost:
             await turns(1)
         connection.take_notices()
         await self.assertFailure(connection.run("SELECT 1"), StoreUnreachable)

@@ -32,6 +32,7 @@ from ipf.wire.admin.routes import Operations
 from ipf.wire.admin.systems import destinations as admin_destinations
 from ipf.wire.admin.systems import retention as admin_retention
 from ipf.wire.admin.systems import sources as admin_sources
+from ipf.wire.admin.systems import views as admin_views
 from ipf.wire.reference import page as reference
 from tests.waiting import turns
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
@@ -345,7 +346,7 @@ class OpenApiTest(TestCase):
             admin_destinations.routes(fake, fake), admin_unread.routes(fake),
             IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
             ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
-            reference.routes({}),
+            reference.routes({}), admin_views.routes(fake, fake),
         ]  # fmt: skip
         served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
         found = {

@@ -26,15 +26,15 @@ def routes(views: SavedViews, actor: str) -> Routes:
 
     def add(app: Klein, run: Run) -> None:
         @app.route("/views", methods=["GET"])
-        async def listed(web: IRequest) -> bytes:
+        async def list_saved(web: IRequest) -> bytes:
             return await run(web, lambda request: list_views(views, actor, request))
 
         @app.route("/views", methods=["POST"])
-        async def saved(web: IRequest) -> bytes:
+        async def save_one(web: IRequest) -> bytes:
             return await run(web, lambda request: save_view(views, actor, request))
 
         @app.route("/views/<number>", methods=["DELETE"])
-        async def removed(web: IRequest, number: str) -> bytes:
+        async def remove_one(web: IRequest, number: str) -> bytes:
             return await run(web, lambda request: remove_view(views, actor, number, request))
 
     return add
