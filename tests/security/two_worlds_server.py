@@ -137,8 +137,9 @@ class Stages:
         compose = Authorization(MemoryGrants(world.store), composer, world.store.read_version)
         channels, audit = {"rest-hook": world.socket}, delivery_audit(world.new_id_suffix)
 
-        async def change(tenant: str, id: str, status: str, error: str | None) -> None:
-            await set_status(tenant, id, status, error, world.store, world.matcher, lambda: world.now)
+        async def change(tenant: str, id: str, status: str, error: str | None, version_id: str | None) -> None:
+            parts = world.store, world.matcher, lambda: world.now
+            await set_status(tenant, id, status, error, *parts, version_id=version_id)
 
         self._activate = Activate(queue, change, channels, compose, lambda: world.now, change)
         self._deliver = Deliver(
