@@ -147,7 +147,6 @@ def _without_finalizers() -> Iterator[None]:
     then loses the lock of the import that the collection interrupted: `KeyError` with the number of the thread
     (https://github.com/python/cpython/issues/106176).
     """
-    gc.collect()
     gc.disable()
     try:
         yield
