@@ -53,7 +53,7 @@ class BrowserTests(TestCase):
         for (method, path), headers, expected in (
             (read, {"host": f"{EVIL}:{service.http_port}"}, 421),
             (("GET", "/fhir/Patient"), {"host": EVIL}, 421),
-            (("GET", "/actuator/health"), {"host": EVIL}, 421),
+            (("GET", "/actuator/health"), {"host": EVIL}, 200),  # load balancers and probes have names of their own
             (("GET", "/fhir/Patient"), {"host": EVIL, "x_forwarded_host": own}, 421),
             (retry, {"origin": f"http://{EVIL}"}, 403),
             (("DELETE", "/fhir/Patient/1"), {"origin": "null"}, 403),
