@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ipf.fhir.model.json import loads
-from ipf.ports import Json
+from ipf.ports import Json, Version
+from ipf.ports.identity import IdentityKey
+from ipf.ports.queries.entries import Entry, Method, NumberedLink
+from ipf.rest.write.numbered_links import NumberedLinks
+from ipf.rest.write.unit import EntryResult, Outcome
 from tests.flows.omitted_fields import Feed, Lines
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
+from tests.steps import steps_of
 
 PID = "PID|1||1001^^^B^MR||DOE^JANE"
 SUSCEPTIBLE = "OBX|1|ST|18906-8^Cipro^LN||S||||||F"
@@ -34,6 +41,32 @@ def culture(number: str = "ORGF1", *organisms: str, own: str = "") -> tuple[str,
 def panel(sub_id: int, parent: str = "^ORGF1", code: str = "600-7") -> tuple[str, str]:
     """A susceptibility of one organism."""
     return f"OBR|1|P2|F2{sub_id}|50545-3^Susc^LN{'|' * 22}{code}&Bacteria&LN^{sub_id}^E. coli|||{parent}", SUSCEPTIBLE
+
+
+class NothingStored:
+    """A snapshot of an empty store."""
+
+    def matching(self, key: object, query: object) -> tuple[()]:
+        """No resource."""
+        return ()
+
+
+def completed(count: int) -> None:
+    """A unit of so many orders, each of which names the one before it as its parent."""
+    entries, outcomes = [], []
+    for number in range(count):
+        holder: Json = {}
+        link = NumberedLink(holder, "ServiceRequest", IdentityKey("urn:o", "", str(number - 1)))
+        order = {"resourceType": "ServiceRequest", "id": str(number), "subject": {"reference": "Patient/1"},
+                 "identifier": [{"system": "urn:o", "value": str(number)}], "basedOn": [holder]}  # fmt: skip
+        entries.append(Entry(Method.CREATE, "ServiceRequest", resource=order, numbered=(link,)))
+        version = Version(number, "ServiceRequest", str(number), 1, datetime(2026, 1, 1, tzinfo=UTC), b"")
+        outcomes.append(EntryResult(201, Outcome.CREATED, version))
+    nothing: Any = NothingStored()
+    NumberedLinks("default", nothing).complete(entries, outcomes)
+    assert [one.resource["basedOn"][0].get("reference") for one in entries[1:] if one.resource] == [
+        f"ServiceRequest/{number}" for number in range(count - 1)
+    ]
 
 
 class ParentSuite(Suite):
@@ -83,6 +116,29 @@ class ParentSuite(Suite):
         self.assertEqual(await self.derived(), ["Proteus"])
         await self.tell(message(*culture("ORGF1^LAB", "Serratia", "Serratia M")), message(*panel(2, "^ORGF1&LAB")))
         self.assertEqual(await self.derived(), ["Serratia M"])
+
+    async def test_many_parents(self) -> None:
+        """Their results are read at once, not with one plan of the unit each."""
+        count = 20
+        orders = [culture(f"ORGF{one}", "E. coli") for one in range(count)]
+        await self.tell(message(*(line for lines in orders for line in lines)))
+        runs: list[object] = []
+        complete = NumberedLinks.complete
+
+        def counted(links: NumberedLinks, entries: Any, outcomes: Any) -> None:
+            runs.append(links)
+            complete(links, entries, outcomes)
+
+        self.patch(NumberedLinks, "complete", counted)
+        panels = [(panel(1, f"^ORGF{one}")[0].replace("|F21|", f"|F{one}|"), SUSCEPTIBLE) for one in range(count)]
+        await self.tell(message(*(line for lines in panels for line in lines)))
+        self.assertLessEqual(len(runs), 2)
+        self.assertEqual(await self.derived(), ["E. coli"] * count)
+
+    def test_the_work_grows_with_the_message(self) -> None:
+        """The unit's own orders are found by an index."""
+        less, more = (steps_of(partial(completed, count)) for count in (50, 200))
+        self.assertLess(more, 5 * less)
 
     async def test_what_does_not_fit_stays_a_number(self) -> None:
         """Another code, another sub-ID, another order, another patient, no number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
@@ -13,6 +14,8 @@ from ipf.mapping.language.identity_table import IdentityTable, SnapshotRow
 from ipf.mapping.library.maps import Library
 from ipf.mapping.library.service import result_json
 from ipf.ports import Json
+from ipf.rest.identity.segment_sets import MOST_MEMBERS
+from ipf.rest.write.set_plan import SetPlan
 from ipf.rest.write.unit import UnitResult
 from tests.corpus import samples
 from tests.flows.omitted_fields import Feed, Lines
@@ -89,6 +92,23 @@ class SetSuite(Suite):
         for kind, *more in ((A08,), (A28,), (A08, "IN1|1"), (A08, "AL1|1||PEN^Penicillin^L")):
             await self.tell(message(kind, *more))
             self.assertEqual(await self.plans(), {"A": "active", "B": "active"}, (kind, more))
+
+    async def test_many_that_are_left_out(self) -> None:
+        """They are read at once, not with one plan of the unit each; a set remembers the last ones."""
+        plans = [f"P{number}" for number in range(MOST_MEMBERS + 5)]
+        await self.tell(message(A01, *(in1(name, place) for place, name in enumerate(plans, 1))))
+        runs: list[object] = []
+        run = SetPlan.run
+
+        def counted(plan: SetPlan, entries: Any, outcomes: Any) -> Any:
+            runs.append(plan)
+            return run(plan, entries, outcomes)
+
+        self.patch(SetPlan, "run", counted)
+        await self.tell(message(A01, in1("P7")))
+        self.assertLessEqual(len(runs), 2)
+        answer = await self.world.send("GET", "Coverage?status=active&_summary=count")
+        self.assertEqual(loads(answer.body)["total"], 6)  # P0 to P4, which the set did not remember, and P7
 
     async def test_null_ends_all(self) -> None:
         """`IN1|1|""`; it makes no Coverage."""

@@ -20,6 +20,9 @@ from ipf.rest.identity.stored_sources import SETS, read_sources, text_of
 Sets = Mapping[str, list[str]]
 """By segment and sender (`IN1 HIS`) the ids of the resources."""
 
+MOST_MEMBERS = 200
+"""Resources that a set remembers.  Further ones are stored, and never end by omission."""
+
 _CLINICAL = "http://terminology.hl7.org/CodeSystem/{}-clinical"
 _ENDED: Mapping[str, tuple[str, str, Any, str]] = {
     "Coverage": ("beneficiary", "status", "cancelled", ""),
@@ -52,9 +55,9 @@ def replaced(sets: Sets, told: SegmentSet, ids: Iterable[str]) -> tuple[dict[str
     before, now = sets.get(name, []), list(dict.fromkeys(ids))
     if not told.is_whole:
         now = list(dict.fromkeys([*before, *now]))
-    changed = {**sets, name: now}
-    held = {one for other, ids in changed.items() if other.startswith(f"{told.segment} ") for one in ids}
-    return changed, [one for one in before if one not in held]
+    told_now = {**sets, name: now}
+    held = {one for other, ids in told_now.items() if other.startswith(f"{told.segment} ") for one in ids}
+    return {**sets, name: now[-MOST_MEMBERS:]}, [one for one in before if one not in held]
 
 
 def ended(resource: Json, sources: str, owner: str) -> tuple[Json, str] | None:

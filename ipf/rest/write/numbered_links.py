@@ -11,7 +11,7 @@ read first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ipf.fhir.model.identifier import identifiers_of, key_of
 from ipf.ports import Json
@@ -28,12 +28,18 @@ _MOST_RESULTS = 300
 
 
 class NumberedLinks:
-    """The links of one unit."""
+    """The links of one unit.
+
+    What the unit writes itself is found by an index, and all results that must be read are asked for at once: the work
+    of a message with many links grows with the message.
+    """
 
     def __init__(self, tenant: str, snapshot: StoreSnapshot) -> None:
         self._tenant = tenant
         self._snapshot = snapshot
         self._own: dict[str, Json] = {}
+        self._by_number: dict[tuple[str, str | None, object], dict[str, Json]] = {}
+        self._unread: dict[Key, None] = {}
 
     def complete(self, entries: Sequence[Entry], outcomes: Sequence[EntryOutcome]) -> None:
         """Complete the references in place; an earlier attempt may have done so."""
@@ -41,37 +47,50 @@ class NumberedLinks:
             return
         both = list(zip(entries, outcomes, strict=True))
         self._own = {reference_to(end): entry.resource for entry, end in both if entry.resource is not None}
+        self._index(entry.numbered for entry in entries)
         for entry, end in both:
             for link in entry.numbered:
                 link.holder.pop("reference", None)
                 found = self._found(link, entry.resource or {}) - {reference_to(end)}
                 if len(found) == 1:
                     link.holder["reference"] = found.pop()
+        if self._unread:
+            raise MoreNeeded(SecondLook(ids=self._unread))
+
+    def _index(self, links: Iterable[Sequence[NumberedLink]]) -> None:
+        """The unit's own resources of the types that links search, by patient and number."""
+        types = {link_query(link).resource_type for some in links for link in some}
+        for name, resource in self._own.items():
+            kind = name.partition("/")[0]
+            for key in map(key_of, identifiers_of(resource)) if kind in types else ():
+                for number in (key, _without_authority(key)):
+                    self._by_number.setdefault((kind, _subject(resource), number), {})[name] = resource
 
     def _found(self, link: NumberedLink, resource: Json) -> set[str]:
         """The resources that a link may mean, of the same patient."""
-        query = link_query(link)
+        query, subject = link_query(link), _subject(resource)
         keys = self._snapshot.matching(condition_key(self._tenant, query), query)
         stored = {f"{key[1]}/{key[2]}": self._stored(key) for key in keys}
-        held = {
-            **stored,
-            **{name: one for name, one in self._own.items() if name.startswith(f"{query.resource_type}/")},
-        }
-        subject = resource.get("subject", {}).get("reference")
-        of_patient = {name: one for name, one in held.items() if one.get("subject", {}).get("reference") == subject}
+        of_patient = {name: one for name, one in stored.items() if name not in self._own and _subject(one) == subject}
+        kind = query.resource_type
         same = {name: one for name, one in of_patient.items() if _has(one, link.key)}
-        if link.resource_type == query.resource_type:
+        same |= self._by_number.get((kind, subject, link.key), {})
+        if link.resource_type == kind:
             return set(same)
-        return self._results(link, same or {name: one for name, one in of_patient.items() if _has_value(one, link.key)})
+        if not same:
+            same = {name: one for name, one in of_patient.items() if _has_value(one, link.key)}
+            same |= self._by_number.get((kind, subject, _without_authority(link.key)), {})
+        return self._results(link, same)
 
     def _results(self, link: NumberedLink, reports: Mapping[str, Json]) -> set[str]:
-        """The results of reports with the code and the sub-ID of a link."""
+        """The results of reports with the code and the sub-ID of a link; those that were not read yet are noted."""
         names = [one.get("reference", "") for report in reports.values() for one in report.get("result", ())]
         names = [one for one in dict.fromkeys(names) if one.startswith("Observation/")][:_MOST_RESULTS]
         keys = {one: (self._tenant, "Observation", one.partition("/")[2]) for one in names if one not in self._own}
         missing = [key for key in keys.values() if self._is_unread(key)]
         if missing:
-            raise MoreNeeded(SecondLook(ids=dict.fromkeys(missing)))
+            self._unread.update(dict.fromkeys(missing))
+            return set()
         return {one for one in names if _is_meant(link, self._own.get(one) or self._stored(keys[one]))}
 
     def _is_unread(self, key: Key) -> bool:
@@ -80,6 +99,15 @@ class NumberedLinks:
     def _stored(self, key: Key) -> Json:
         state = self._snapshot.state(key)
         return (state.resource if state is not None else None) or {}
+
+
+def _subject(resource: Json) -> str | None:
+    found: str | None = resource.get("subject", {}).get("reference")
+    return found
+
+
+def _without_authority(key: IdentityKey) -> tuple[str, str]:
+    return key.value, key.type
 
 
 def _has(resource: Json, key: IdentityKey) -> bool:

@@ -39,6 +39,7 @@ class SetPlan:
         self._snapshot = snapshot
         self._changes = changes
         self._write = write
+        self._unread: dict[Key, None] = {}
 
     def run(self, entries: Sequence[Entry], outcomes: Outcomes) -> tuple[EntryResult, ...]:
         """Record the sets; the resources that ended.  The outcome of a Patient that is only written for its sets
@@ -48,6 +49,8 @@ class SetPlan:
         for number, entry in enumerate(entries):
             if entry.sets:
                 found += self._about(number, entry, outcomes)
+        if self._unread:  # all at once: each look plans the whole unit again
+            raise MoreNeeded(SecondLook(ids=self._unread))
         return tuple(found)
 
     def _about(self, number: int, entry: Entry, outcomes: Outcomes) -> list[EntryResult]:
@@ -82,11 +85,11 @@ class SetPlan:
             outcomes[number] = result
 
     def _end(self, told: SegmentSet, id: str, owner: str, entry: Entry) -> EntryResult | None:
-        """End a resource; None: it has ended already, or is no longer what the set had."""
+        """End a resource; None: it has ended already, is no longer what the set had, or must be read first."""
         key = self._tenant, told.resource_type, id
         state = self._snapshot.state(key)
         if state is None and key not in self._snapshot.prefetch.absent:
-            raise MoreNeeded(SecondLook(ids={key: None}))
+            self._unread[key] = None
         if state is None or state.resource is None:
             return None
         made = ended(state.resource, state.version.sources, owner)
