@@ -251,9 +251,12 @@ class Activate:
         except Exception as failed:
             # Deleted or changed in the meantime: the next step takes it again if it is still requested.
             problem = reason_of(failed)
-            if self._logged_refusals.get((tenant, subscription_id)) != problem:
-                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=problem)
+            is_new = self._logged_refusals.get((tenant, subscription_id)) != problem
             self._logged_refusals[tenant, subscription_id] = problem
+            if is_new and isinstance(failed, Problem):
+                log.warn("Subscription/{id} was not activated: {problem}", id=subscription_id, problem=problem)
+            elif is_new:
+                log.failure("Subscription/{id} was not activated", id=subscription_id)
             return False
         if error is None:
             log.info("Subscription/{id} is {status}", id=subscription_id, status=status)

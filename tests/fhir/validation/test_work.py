@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from functools import partial
-from types import FrameType
-from typing import Any
 
 from twisted.trial.unittest import TestCase
 
 from ipf.fhir.validation.validator import Validator
 from ipf.ports import Json
+from tests.steps import steps_of
 
 
 def contained(count: int) -> Json:
@@ -48,29 +45,11 @@ def form(count: int) -> Json:
     return {"resourceType": "Questionnaire", "url": "urn:q", "status": "active", "item": [first, *items]}
 
 
-def lines(work: Callable[[], Any]) -> int:
-    """Lines of Python that run; each pass of a comprehension is one."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 class WorkTests(TestCase):
     def test_work_is_linear(self) -> None:
         for make in (contained, bundle, answers, form):
             validator = Validator(questionnaire=lambda url: form(400) if url == "urn:q" else None)
             validator.validate(make(3))
             small, large = make(100), make(400)
-            less, more = lines(partial(validator.validate, small)), lines(partial(validator.validate, large))
+            less, more = steps_of(partial(validator.validate, small)), steps_of(partial(validator.validate, large))
             self.assertLess(more, 5 * less, make.__name__)
