@@ -121,6 +121,16 @@ class Arguments:
             check_type(value, kind, name)
         return values
 
+    def resources(self, name: str, kinds: Collection[str]) -> list[Json]:
+        """All values of a repeatable parameter, each a resource of one of these types."""
+        values = self._values.get(name, [])
+        for value in values:
+            kind = str(value.get("resourceType")) if isinstance(value, dict) else ""
+            if kind not in kinds:
+                raise Problem(Category.VALUE, f"{name} must be a resource of type {' or '.join(kinds)}", name)
+            check_type(value, kind, name)
+        return values
+
     def choices(self, name: str, kind: str) -> list[str | Json]:
         """All values of a repeatable parameter that is a string in a URL and a structure in Parameters."""
         values = self._values.get(name, [])

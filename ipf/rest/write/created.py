@@ -16,7 +16,7 @@ from ipf.fhir.budget import Budget
 from ipf.fhir.index.extract import extract
 from ipf.fhir.search.evaluation.match import matches
 from ipf.ports.queries.index import Entries
-from ipf.ports.queries.predicates import TextEquals
+from ipf.ports.queries.predicates import AllOf, AnyOf, Test, TextEquals
 from ipf.ports.queries.search import Query
 from ipf.rest.write.match_locks import IDENTIFIER, identifiers_in, identifiers_of
 from ipf.rest.write.pending import Pending
@@ -106,5 +106,18 @@ def _values_in(query: Query) -> list[tuple[str, str]]:
     numbers = identifiers_in(query)
     if numbers:
         return [(IDENTIFIER, value) for value in numbers]
-    exact = [term.test for term in query.terms if isinstance(term.test, TextEquals)]
-    return [(exact[0].code, value) for value in exact[0].values] if exact else []
+    exact = [found for term in query.terms if (found := _exact(term.test))]
+    return min(exact, key=len, default=[])
+
+
+def _exact(test: Test) -> list[tuple[str, str]]:
+    """As `_values_in`, of one test."""
+    match test:
+        case TextEquals(code, values):
+            return [(code, value) for value in values]
+        case AllOf(tests):
+            return min((found for one in tests if (found := _exact(one))), key=len, default=[])
+        case AnyOf(tests):
+            parts = [_exact(one) for one in tests]
+            return [one for part in parts for one in part] if all(parts) else []
+    return []

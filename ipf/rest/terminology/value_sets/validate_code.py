@@ -19,17 +19,27 @@ from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall
+from ipf.rest.terminology.common import (
+    TX_RESOURCE,
+    by_id,
+    canonical,
+    codings_of,
+    definitions,
+    loaded,
+    recall,
+    terminology_of,
+    version_of,
+)
 from ipf.rest.terminology.designations import designations_of, display_in
 from ipf.rest.terminology.grounding import with_relatives
 from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
 from ipf.rest.terminology.value_sets.chosen import unusable, value_set_of
-from ipf.rest.write.conformance import Conformance, Definitions
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
 PARAMETERS = (
     "url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem",
-    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date",
+    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date", TX_RESOURCE,
 )  # fmt: skip
 
 
@@ -69,51 +79,65 @@ async def validate_code(request: Request, repository: Repository) -> Answer:
     parameters = (*PARAMETERS, *CONTEXT) if request.path[0] == "ValueSet" else PARAMETERS
     arguments = await Arguments.read(request, parameters, repository.run_in_thread)
     resource = await by_id(request, repository, request.path[0])
-    conformance, terminology = conformance_of(repository), known.terminology
+    conformance = conformance_of(repository)
     if request.path[0] == "CodeSystem":
-        case = await _in_system(resource, conformance, terminology, arguments)
+        sent = _sent(arguments, resource)
+        terminology = await terminology_of(known, arguments, repository, sent)
+        case = await _in_system(next(iter(sent), resource), conformance, terminology, arguments)
     else:
+        terminology = await terminology_of(known, arguments, repository)
         bound = await bound_value_set(request, known, arguments, repository)
-        case = await _in_set(resource, bound, conformance, known, arguments, repository)
+        case = await _in_set(resource, bound, conformance, terminology, arguments, repository)
     message = None if True in case.found else await repository.run_in_thread(case.refusal)
     return await _result(case, message, conformance, terminology, arguments)
+
+
+def _sent(arguments: Arguments, resource: Json | None) -> list[Json]:
+    """The code system of the request.  Problem VALUE when the request names another one as well."""
+    sent = arguments.structure("codeSystem", "CodeSystem")
+    if sent is None:
+        return []
+    if resource is not None or (arguments.text("url") or sent.get("url")) != sent.get("url"):
+        raise Problem(Category.VALUE, "give the code system or its url, not two code systems", "codeSystem")
+    return [sent]
 
 
 async def _in_system(
     resource: Json | None, conformance: Conformance, terminology: Terminology, arguments: Arguments
 ) -> _Case:
-    sent = arguments.structure("codeSystem", "CodeSystem")
-    if sent is not None:
-        raise Problem(Category.NOT_SUPPORTED, "store the code system, or name its url", "codeSystem")
-    system = str(resource.get("url", "")) if resource else arguments.text("url")
-    codings, version = codings_of(arguments, system), arguments.text("version")
+    url, _, of_url = (str(resource.get("url", "")) if resource else arguments.text("url") or "").partition("|")
+    version = arguments.text("version") or of_url or version_of(resource)
+    codings = codings_of(arguments, url)
     await recall(conformance, terminology, codings, version)
     for one in codings:
         _check_version(terminology, one.get("system") or "", one.get("version") or version)
     found = [
-        terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
+        (not url or one.get("system") == url)
+        and terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
         for one in codings
     ]
-    return _Case(codings, found, str(system), partial(code_of_system_meant, terminology))
+    return _Case(codings, found, url, partial(code_of_system_meant, terminology))
 
 
 def _check_version(terminology: Terminology, system: str, version: str | None) -> None:
     """Problem INVALID when a version is asked for that is not there."""
-    if version and terminology.source(canonical(system, version)) is None and terminology.source(system) is not None:
-        raise Problem(Category.INVALID, not_loaded(terminology, system, version).text, "version")
+    if version and terminology.source(system) is not None:
+        try:
+            loaded(terminology, system, version)
+        except Problem as missing:
+            raise Problem(Category.INVALID, missing.text, "version") from missing
 
 
 async def _in_set(
     resource: Json | None,
     bound: str | None,
     conformance: Conformance,
-    known: Definitions,
+    terminology: Terminology,
     arguments: Arguments,
     repository: Repository,
 ) -> _Case:
-    terminology = known.terminology
     value_set, members = await repository.run_in_thread(
-        lambda: value_set_of(resource, conformance, known, terminology, arguments, bound)
+        lambda: value_set_of(resource, conformance, terminology, arguments, bound)
     )
     url = str(value_set.get("url", "the value set"))
     if members is None:
