@@ -49,7 +49,7 @@ def _translated(
         for one in codings_of(arguments)
         for match in translate(
             maps, one.get("system"), one["code"], target, reverse, dependencies,
-            lambda canonical: _by_url(canonical, terminology),
+            lambda canonical: _by_url(canonical, terminology), one.get("version") or arguments.text("version"),
         )
     ]  # fmt: skip
     matched = any(one.matched for one in found)
@@ -77,20 +77,21 @@ def _maps(
     terminology: Terminology,
     arguments: Arguments,
 ) -> list[Json]:
+    source, target = arguments.text("source"), arguments.text("target")
     sent = arguments.structure("conceptMap", "ConceptMap") or resource
     if sent is not None:
-        return [sent]
+        return [sent] if _may_connect(sent, source, target) else []
     url, version = arguments.text("url"), arguments.text("conceptMapVersion")
     if url is not None:
         found = _by_url(f"{url.partition('|')[0]}|{version}" if version else url, terminology)
         if found is None:
             raise Problem(Category.NOT_FOUND, f"the concept map {url[:200]} is not loaded")
-        return [found]
+        return [found] if _may_connect(found, source, target) else []
     stored = {name: one for (kind, name), one in known.stored.items() if kind == "ConceptMap" and "|" not in name}
     packaged = {one.url: one.resource() for one in conformance.packages.newest("ConceptMap")}
     own = {one["url"]: one for one in arguments.resources(TX_RESOURCE, KINDS) if one["resourceType"] == "ConceptMap"}
     every = {**builtin_maps(), **packaged, **stored, **own}.values()
-    return [one for one in every if _connects(one, arguments.text("source"), arguments.text("target"))]
+    return [one for one in every if _connects(one, source, target)]
 
 
 def _by_url(canonical: str, terminology: Terminology) -> Json | None:
@@ -114,6 +115,13 @@ def _connects(concept_map: Json, source: str | None, target: str | None) -> bool
     return all(
         not wanted or wanted in (concept_map.get(f"{n}Uri"), concept_map.get(f"{n}Canonical")) for wanted, n in ends
     )
+
+
+def _may_connect(concept_map: Json, source: str | None, target: str | None) -> bool:
+    """Whether the map that a request names is between these value sets, or does not state them."""
+    ends = ((source, "source"), (target, "target"))
+    stated = ((wanted, concept_map.get(f"{n}Uri") or concept_map.get(f"{n}Canonical")) for wanted, n in ends)
+    return all(not wanted or not known or wanted == known for wanted, known in stated)
 
 
 def _match(match: Match) -> Json:

@@ -53,6 +53,7 @@ async def lookup(request: Request, repository: Repository) -> Answer:
     """CodeSystem/$lookup: display, definition, designations and properties of a code."""
     known = await definitions(request, repository, "CodeSystem")
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, "CodeSystem")
     coding = arguments.structure("coding", "Coding") or {}
     url, version = system_and_version(arguments, resource, coding)

@@ -54,6 +54,7 @@ async def expand(request: Request, repository: Repository) -> Answer:
     """ValueSet/$expand, ValueSet/[id]/$expand: the ValueSet with its expansion."""
     known = await definitions(request, repository, "ValueSet")
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, "ValueSet")
     conformance = conformance_of(repository)
     bound = await bound_value_set(request, known, arguments, repository)

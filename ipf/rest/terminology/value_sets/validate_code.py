@@ -34,13 +34,16 @@ from ipf.rest.terminology.designations import designations_of, display_in
 from ipf.rest.terminology.grounding import with_relatives
 from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
 from ipf.rest.terminology.value_sets.chosen import unusable, value_set_of
+from ipf.rest.terminology.value_sets.versions import Versions
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
-PARAMETERS = (
-    "url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem",
-    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date", TX_RESOURCE,
-)  # fmt: skip
+_BOTH = ("url", "code", "system", "display", "coding", "codeableConcept", "displayLanguage", "abstract", "date",
+         TX_RESOURCE)  # fmt: skip
+PARAMETERS = {
+    "ValueSet": (*_BOTH, "valueSet", "valueSetVersion", "systemVersion", *CONTEXT),
+    "CodeSystem": (*_BOTH, "codeSystem", "version"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ class _Case:
 async def validate_code(request: Request, repository: Repository) -> Answer:
     """ValueSet/$validate-code and CodeSystem/$validate-code: Parameters with the result."""
     known = await definitions(request, repository, "ValueSet", "CodeSystem")
-    parameters = (*PARAMETERS, *CONTEXT) if request.path[0] == "ValueSet" else PARAMETERS
-    arguments = await Arguments.read(request, parameters, repository.run_in_thread)
+    arguments = await Arguments.read(request, PARAMETERS[request.path[0]], repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, request.path[0])
     conformance = conformance_of(repository)
     if request.path[0] == "CodeSystem":
@@ -85,9 +88,10 @@ async def validate_code(request: Request, repository: Repository) -> Answer:
         terminology = await terminology_of(known, arguments, repository, sent)
         case = await _in_system(next(iter(sent), resource), conformance, terminology, arguments)
     else:
-        terminology = await terminology_of(known, arguments, repository)
+        versions = _versions(arguments)
+        terminology = versions.applied(await terminology_of(known, arguments, repository))
         bound = await bound_value_set(request, known, arguments, repository)
-        case = await _in_set(resource, bound, conformance, terminology, arguments, repository)
+        case = await _in_set(resource, bound, conformance, terminology, versions, arguments, repository)
     message = None if True in case.found else await repository.run_in_thread(case.refusal)
     return await _result(case, message, conformance, terminology, arguments)
 
@@ -133,6 +137,7 @@ async def _in_set(
     bound: str | None,
     conformance: Conformance,
     terminology: Terminology,
+    versions: Versions,
     arguments: Arguments,
     repository: Repository,
 ) -> _Case:
@@ -142,6 +147,7 @@ async def _in_set(
     url = str(value_set.get("url", "the value set"))
     if members is None:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
+    versions.check(members, terminology)
     codings = codings_of(arguments)
     await _recall_members(conformance, terminology, members, codings)
     members = await _grounded(conformance, terminology, members, codings)
@@ -151,6 +157,18 @@ async def _in_set(
     if None in found and True not in found and members.errors:
         raise unusable(members, url)
     return _Case(codings, found, url, lambda system, code: code_meant(members, system or None, code))
+
+
+def _versions(arguments: Arguments) -> Versions:
+    """The version of its system that the code must be of: `systemVersion`.  Problem REQUIRED without a system."""
+    wanted = arguments.text("systemVersion")
+    if wanted is None:
+        return Versions({}, {}, {})
+    coding = arguments.structure("coding", "Coding") or {}
+    system = arguments.text("system") or coding.get("system")
+    if not system:
+        raise Problem(Category.REQUIRED, "systemVersion goes with system", "system")
+    return Versions({}, {}, {str(system): wanted}, "systemVersion")
 
 
 async def _recall_members(
