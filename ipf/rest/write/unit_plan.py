@@ -27,6 +27,7 @@ from ipf.rest.identity.kept_elements import with_retained
 from ipf.rest.identity.omitted import keep_omitted
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.condition_plan import ConditionPlan
+from ipf.rest.write.created import Created
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
@@ -64,9 +65,9 @@ class UnitPlan:
         self._entries = list(prepared.unit.entries)
         self._found: list[EntryResult | Pending | None] = []
         self._pending: dict[Key, Pending] = {}
-        self._by_condition: dict[ConditionKey, Pending] = {}
+        self._created = Created(now)
         self._deleted: set[Key] = set()
-        self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._by_condition)
+        self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._created.by_condition)
         self._conditions = ConditionPlan(prepared, snapshot)
         self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
@@ -182,6 +183,11 @@ class UnitPlan:
             return self.snapshot.found_result(result_key, key)
         return EntryResult(200, _FOUND, state.version)
 
+    def _check_condition_locked(self, entry: Entry, condition: ConditionKey | None) -> None:
+        """As `_check_locked`, for the condition of an entry: what it matched may be gone since."""
+        if condition is not None and entry.condition is not None and condition not in self.snapshot.prefetch.locked:
+            raise MoreNeeded(SecondLook(locks={condition: (self.unit.tenant, entry.condition)}))
+
     def _check_locked(self, number: int) -> None:
         """A resource may be new only while the match keys of its identifiers are locked.  MoreNeeded otherwise."""
         locked, tenant = self.snapshot.prefetch.locked, self.unit.tenant
@@ -205,7 +211,7 @@ class UnitPlan:
 
     def _create(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> EntryResult | Pending:
         if condition is not None:
-            earlier = self._by_condition.get(condition)
+            earlier = self._created.find(entry, condition)
             if earlier is not None:
                 return earlier
             found = self._matching(entry, condition)
@@ -222,7 +228,7 @@ class UnitPlan:
             key = self._key(entry.resource_type, entry.id)
             self._check_subject(entry, key)
             return self._plan_write(entry, text, key)
-        earlier = self._by_condition.get(condition)
+        earlier = self._created.find(entry, condition)
         if earlier is not None:
             return self._same_write(entry, earlier)
         found = self._matching(entry, condition)
@@ -238,6 +244,7 @@ class UnitPlan:
         state = self._state(entry, key)
         if state is not None and state.exists:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
+        self._check_condition_locked(entry, condition)
         return self._plan_write(entry, text, key, condition)
 
     def _patch(self, entry: Entry, patch: Callable[[Json], Json], condition: ConditionKey | None) -> Pending:
@@ -268,11 +275,12 @@ class UnitPlan:
         """A resource with a new id."""
         if self._access_check is not None:
             self._access_check.check_right(entry.method, entry.resource_type)
+        self._check_condition_locked(entry, condition)
         self._check_version(entry, None)
         key = self.unit.tenant, entry.resource_type, new_id(self.now)
         pending = self._pending[key] = Pending(entry, text, key, None)
         if condition is not None:
-            self._by_condition[condition] = pending
+            self._created.add(pending, condition)
         return pending
 
     def _plan_write(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
@@ -284,7 +292,7 @@ class UnitPlan:
         self._refuse_deleted(key, entry)
         pending = self._pending[key] = Pending(entry, text, key, state)
         if condition is not None:
-            self._by_condition[condition] = pending
+            self._created.add(pending, condition)
         return pending
 
     def _same_write(self, entry: Entry, earlier: Pending) -> Pending:
