@@ -69,7 +69,7 @@ class UnitPlan:
         self._deleted: set[Key] = set()
         self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._created.by_condition)
         self._conditions = ConditionPlan(prepared, snapshot)
-        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher)
+        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher, snapshot.names)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
@@ -87,6 +87,8 @@ class UnitPlan:
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
+        if self._subscriptions.hosts:
+            raise MoreNeeded(SecondLook(hosts=self._subscriptions.hosts))
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
