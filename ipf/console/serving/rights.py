@@ -5,7 +5,7 @@ page never lets a role do what the proxy refuses, or the other way round.  What 
 masked role sees no patient data (IPF_UI_MASK): it neither runs maps on stored messages nor searches by what is masked.
 
 A test compares the table with the OpenAPI documents, and walks over all operations, pages and roles.
-Source: docs/console.md "Sign-in and roles"; docs/admin.md "Masking".
+Source: docs/reference/console.md "Sign-in and roles"; docs/reference/admin-api.md "Masking".
 """
 
 from __future__ import annotations
