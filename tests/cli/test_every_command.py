@@ -59,7 +59,7 @@ class HelpTests(SynchronousTestCase):
                 self.assertTrue(lists_or_shows(command), words)
 
     def test_the_page_of_the_documentation_names_every_command(self) -> None:
-        page = (ROOT / "docs/ipfctl.md").read_text()
+        page = (ROOT / "docs/reference/ipfctl.md").read_text()
         for words in LEAVES:
             noun, _, verb = words.partition(" ")
             row = next((row for row in page.splitlines() if row.startswith("| `") and _names(row, noun, verb)), None)

@@ -1,7 +1,7 @@
 """A list of the admin API as a page: filters and columns in the URL, paging on the server, keyboard, export.
 
 A list is declared once (`ListPage`): its path, filters and columns.  The page never reads more than one page of rows,
-so it stays fast on millions.  Source: docs/admin.md, "Lists".
+so it stays fast on millions.  Source: docs/reference/admin-api.md, "Lists".
 """
 
 from __future__ import annotations

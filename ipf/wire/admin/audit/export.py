@@ -5,7 +5,7 @@ and the anchors: the last links before `since`.  Then follow the records with th
 are in no chain, a day each page, then the line `end`.  A page that is not the last one ends with the line `page`, whose
 `next` is the parameter `page` of the next request.  `since` and `until` are days of chaining.
 
-`security.audit_proof` verifies it; docs/admin.md describes each line.
+`security.audit_proof` verifies it; docs/reference/admin-api.md describes each line.
 """
 
 from __future__ import annotations

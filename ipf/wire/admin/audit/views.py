@@ -4,7 +4,7 @@ The operator console reads resources from `/fhir` for the person who is signed i
 or nobody has a token of his own, this is the record: the page, and references of the resources on it.  The hook of the
 audit trail writes it (`audit.py`), with the person of X-Ipf-Actor.  Reads of the admin API record themselves.
 
-Source: interface specification "Operator UI"; docs/admin.md "Audit trail".
+Source: interface specification "Operator UI"; docs/reference/admin-api.md "Audit trail".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What arrives: the text of a message, or of a batch (FHS, BHS), with any line ends.  What leaves: the acknowledgement
 and, for each message, what became of it.  It is durable before it is acknowledged, as over MLLP.
-Source: docs/admin.md "Send a message".
+Source: docs/reference/admin-api.md "Send a message".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 what is wrong with it, without installing it; `POST .../install` puts it into the folder of archives, `.../rollback` the
 one from before; `POST .../reload` reads the folder again.
 
-Source: interface specification "Vendor profile administration"; decisions section 3; docs/profiles.md.
+Source: interface specification "Vendor profile administration"; decisions section 3; docs/reference/vendor-profiles.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Functions on values.
 
-Source: docs/mapping.md "Workbench".
+Source: docs/reference/mapping.md "Workbench".
 """
 
 from __future__ import annotations
