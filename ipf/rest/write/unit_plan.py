@@ -35,7 +35,7 @@ from ipf.rest.write.numbered_links import NumberedLinks
 from ipf.rest.write.pending import Pending, interaction, result_of
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
 from ipf.rest.write.reference_plan import ReferencePlan
-from ipf.rest.write.references import with_relative_references
+from ipf.rest.write.references import with_relative_references, written_targets
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.set_plan import SetPlan
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
@@ -86,10 +86,13 @@ class UnitPlan:
         NumberedLinks(self.unit.tenant, self.snapshot).complete(entries, outcomes)
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
-            self._write_if_changed(pending, names)
+            if not pending.entry.targets_unit:
+                self._write_if_changed(pending, names)
         if self._subscriptions.hosts:
             raise MoreNeeded(SecondLook(hosts=self._subscriptions.hosts))
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
+        if any(entry.targets_unit for entry in entries):
+            self._write_provenance(outcomes, names)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
         if self._identities is None:
@@ -354,6 +357,16 @@ class UnitPlan:
             pending.result = EntryResult(200, _UNCHANGED, state.version, kept)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry, sources), kept)
+
+    def _write_provenance(self, outcomes: Sequence[EntryResult | Pending], names: EntryNames | None) -> None:
+        """Write the Provenance about all versions that were written before it, if there are any."""
+        for number, end in enumerate(outcomes):
+            if isinstance(end, Pending) and end.entry.targets_unit:
+                end.result = EntryResult(200, _UNCHANGED, None)
+                if targets := written_targets(self.changes, end.entry.place):
+                    resource = {**(end.entry.resource or {}), "target": targets}
+                    self._entries[number] = end.entry = replace(end.entry, resource=resource)
+                    self._write_if_changed(end, names)
 
     def _new_topics(self) -> list[Topic]:
         """The topics that the unit writes and that are served then."""
