@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench import (
     admin,
+    attacks,
     audit,
     catch_up,
     console,
@@ -71,6 +72,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "replica": replica.bench,
     "denials": denials.bench,
     "stalls": stalls.stalls,
+    "attacks": attacks.attacks,
     "size": size.size,
     "admin": admin.admin,
     "console": console.console,
