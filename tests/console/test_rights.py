@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from twisted.internet import defer
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import ConsoleSettings
@@ -59,7 +60,7 @@ class RightsTests(TestCase):
     def console(self, masking: str) -> Console:
         """A console in front of the engine."""
         settings = ConsoleSettings(masking=masking)
-        backend = Backend(self.engine, "http://engine", None, lambda: 0.0)  # type: ignore[arg-type]
+        backend = Backend(self.engine, "http://engine", None, Clock())  # type: ignore[arg-type]
         sign_in: Any = None
         sessions = Sessions(settings, lambda: 0.0)
         return Console(settings, backend, sessions, sign_in, self.renderer, self.static, lambda: False)

@@ -62,15 +62,16 @@ class Sessions:
         self._known[session.id] = session
         return session
 
-    def find(self, id: str) -> Session | None:
-        """The session of this id, which is used now; None when there is none or it ended."""
+    def find(self, id: str, *, is_use: bool = True) -> Session | None:
+        """The session of this id; None when there is none or it ended.  `is_use`: it is used now, and stays open."""
         session, now = self._known.get(id), self._now()
         if session is None:
             return None
         if self._is_over(session, now):
             del self._known[id]
             return None
-        session.used = now
+        if is_use:
+            session.used = now
         return session
 
     def is_open(self, session: Session) -> bool:
