@@ -315,7 +315,7 @@ class MemoryTransaction:
         self._epoch = store.epoch
         return LookupResult(
             [store.current(key) for key in lookup.ids],
-            [_newest(store.matching(tenant, query)) for tenant, query in lookup.conditions],
+            [_newest(store.matching(tenant, query), query) for tenant, query in lookup.conditions],
             frozenset(key for key in lookup.receipts if key in store.receipts),
             store.epoch,
         )
@@ -328,7 +328,7 @@ class MemoryTransaction:
                 await lock.acquire()
                 self._held.append(lock)
         self._store.check()
-        return [_newest(self._store.matching(tenant, query)) for tenant, query in conditions]
+        return [_newest(self._store.matching(tenant, query), query) for tenant, query in conditions]
 
     async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
         """See `ports.FhirTransaction.identity_answers`."""
@@ -462,8 +462,8 @@ class MemoryTransaction:
         stream.events.append(Event(number, *named, at, change.correlation_id, version.body, method))
 
 
-def _newest(found: list[Version]) -> list[Version]:
-    return found[::-1][:MATCH_LIMIT]
+def _newest(found: list[Version], query: Query) -> list[Version]:
+    return found[::-1][: query.count or MATCH_LIMIT]
 
 
 _: type[FhirStore] = MemoryFhirStore
