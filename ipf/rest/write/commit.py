@@ -244,6 +244,10 @@ class _Committer:
         if wanted.ids:
             ids = tuple(wanted.ids)
             prefetch.add_ids(ids, (await transaction.look_up(Lookup(ids), subscriptions_change=changing)).by_id)
+        if wanted.conditions:
+            conditions = tuple(wanted.conditions.values())
+            read = await transaction.look_up(Lookup((), conditions), subscriptions_change=changing)
+            prefetch.add_matches(conditions, read.by_condition)
         if wanted.answers:
             keys = tuple(wanted.answers)
             prefetch.answers.update(zip(keys, await transaction.identity_answers(keys), strict=True))
