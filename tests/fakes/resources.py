@@ -315,7 +315,7 @@ class MemoryTransaction:
         self._epoch = store.epoch
         return LookupResult(
             [store.current(key) for key in lookup.ids],
-            [_newest(store.matching(tenant, query)) for tenant, query in lookup.conditions],
+            [_newest(store.matching(tenant, query), query) for tenant, query in lookup.conditions],
             frozenset(key for key in lookup.receipts if key in store.receipts),
             store.epoch,
         )
@@ -327,7 +327,7 @@ class MemoryTransaction:
         for value in sorted(locks.values):
             await self._take(self._store.lock_of(*value), exclusive=True)
         self._store.check()
-        return [_newest(self._store.matching(tenant, query)) for tenant, query in conditions]
+        return [_newest(self._store.matching(tenant, query), query) for tenant, query in conditions]
 
     async def _take(self, lock: SharedLock, *, exclusive: bool) -> None:
         await lock.acquire(exclusive=exclusive)
@@ -465,8 +465,8 @@ class MemoryTransaction:
         stream.events.append(Event(number, *named, at, change.correlation_id, version.body, method))
 
 
-def _newest(found: list[Version]) -> list[Version]:
-    return found[::-1][:MATCH_LIMIT]
+def _newest(found: list[Version], query: Query) -> list[Version]:
+    return found[::-1][: query.count or MATCH_LIMIT]
 
 
 _: type[FhirStore] = MemoryFhirStore

@@ -171,7 +171,8 @@ class LookupResult:
     """The results, in the order of the `Lookup`.
 
     `by_id`: the current version (possibly a deletion) or None.  `by_condition`: the live matches of each, in any order;
-    of more than MATCH_LIMIT only so many, and of a condition on one token the newest.
+    of more than MATCH_LIMIT (or the `count` of a condition on several elements) only so many, and of a condition on one
+    token the newest.
     `receipts`: the existing keys.  `epoch` increases with every change of a Subscription.
     """
 

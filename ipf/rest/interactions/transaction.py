@@ -270,6 +270,7 @@ class _BundleWork:
             repository.clock,
             run_in_thread=repository.run_in_thread,
             is_large=self._has_patch,
+            names=repository.names,
         )
         return [result if isinstance(result, Problem) else result.entries for result in results]
 

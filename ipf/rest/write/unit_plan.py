@@ -69,7 +69,7 @@ class UnitPlan:
         self._deleted: set[Key] = set()
         self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._created.by_condition)
         self._conditions = ConditionPlan(prepared, snapshot)
-        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher)
+        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher, snapshot.names)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
@@ -88,6 +88,8 @@ class UnitPlan:
         for pending in self._pending.values():
             if not pending.entry.targets_unit:
                 self._write_if_changed(pending, names)
+        if self._subscriptions.hosts:
+            raise MoreNeeded(SecondLook(hosts=self._subscriptions.hosts))
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
         if any(entry.targets_unit for entry in entries):
             self._write_provenance(outcomes, names)

@@ -348,10 +348,10 @@ class PostgresFhirTransaction:
         return list(result.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
-        """Matches of the conditions that are no single tokens, by position; at most MATCH_LIMIT each."""
+        """Matches of the conditions that are no single tokens, by position; at most their count or MATCH_LIMIT each."""
         found: dict[int, Sequence[Version]] = {}
         for position, (tenant, query) in general_conditions(conditions):
-            matched = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
+            matched = await Search(tenant, self._session.many, self._symbols).first(query, query.count or MATCH_LIMIT)
             found[position] = await with_sources(self._session.many, self._symbols, tenant, matched)
         return found
 
