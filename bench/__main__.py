@@ -42,7 +42,7 @@ from bench import (
     validation,
     websocket,
 )
-from bench.report import heading
+from bench.report import ROOT, current, heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
     "receive": receive.closed,
@@ -94,6 +94,7 @@ def main(names: list[str]) -> int:
             os.chmod(folder, 0o755)
             heading(name, BENCHES[name].__doc__ or "")
             BENCHES[name](Path(folder))
+    print(f"\nall figures: {current().write().relative_to(ROOT)}")
     return 0
 
 

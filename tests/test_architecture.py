@@ -1,6 +1,6 @@
 """The architecture, tested like the code: direction of imports, size of files and functions, docstrings, packaging.
 
-Source: docs/architecture.md.
+Source: docs/explanation/architecture.md.
 """
 
 from __future__ import annotations

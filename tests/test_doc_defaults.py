@@ -22,7 +22,7 @@ _UNSET = {"unset", "made", "-"}
 
 def stated() -> Iterator[tuple[str, str, str]]:
     """Page, setting and default of each statement; a table states defaults when its second column says so."""
-    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+    for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
         text = page.read_text()
         for table in re.split(r"\n\n", text):
             if re.match(r"\| [a-z]+ \| default \|", table.lstrip()):

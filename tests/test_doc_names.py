@@ -10,13 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 ROOT = Path(__file__).resolve().parent.parent
 _NAMED = re.compile(r"(?<![\w/.-])((?:tests|bench|conformance|bin)/[\w./-]*[\w/])")
 _MODULE = re.compile(r"\bbin/test (tests[\w.]*\w)")
-_OTHER_TESTS = "profiles.md"  # `tests/` there is a folder of a vendor profile
+_OTHER_TESTS = "vendor-profiles.md"  # `tests/` there is a folder of a vendor profile
 
 
 class NameTests(SynchronousTestCase):
     def test_files_and_modules_that_pages_name_are_there(self) -> None:
         gone, found = [], 0
-        for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
             if page.name == _OTHER_TESTS:
                 continue
             text = page.read_text()

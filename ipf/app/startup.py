@@ -49,7 +49,8 @@ log = Logger(namespace="ipf.app.service")
 async def start(
     settings: Settings, console: ConsoleSettings | None, output: LogOutput, reactor: Any, stack: AsyncExitStack
 ) -> None:
-    """Start the service; when this returns, it does what its roles ask for.  docs/operations.md lists these steps.
+    """Start the service; when this returns, it does what its roles ask for.  docs/reference/operations.md lists these
+    steps.
 
     `console`: the settings of the role `console`.  Problem names the setting, map or database that keeps it from
     starting.

@@ -215,9 +215,9 @@ class _Committer:
         result = await transaction.look_up(lookup, subscriptions_change=changing)
         await load_changes(transaction, result.epoch, self._matcher)
         prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
-        conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
+        conditions, locks = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
         if conditions:
-            locked = await transaction.lock(conditions)
+            locked = await transaction.lock(conditions, locks)
             await self._run_in_thread(lambda: prefetch.add_locked(conditions, locked))
         needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
         rids = [await self._store.new_rid() for _ in range(needed)]
@@ -244,6 +244,10 @@ class _Committer:
         if wanted.ids:
             ids = tuple(wanted.ids)
             prefetch.add_ids(ids, (await transaction.look_up(Lookup(ids), subscriptions_change=changing)).by_id)
+        if wanted.conditions:
+            conditions = tuple(wanted.conditions.values())
+            read = await transaction.look_up(Lookup((), conditions), subscriptions_change=changing)
+            prefetch.add_matches(conditions, read.by_condition)
         if wanted.answers:
             keys = tuple(wanted.answers)
             prefetch.answers.update(zip(keys, await transaction.identity_answers(keys), strict=True))

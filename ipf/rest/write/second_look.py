@@ -21,12 +21,13 @@ AnswerKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class SecondLook:
-    """`ids`: resources to read.  `answers`: answers of operators.  `locks`: match keys.  `rids`: internal numbers.
+    """`ids`: resources to read.  `conditions`: searches.  `answers`: answers of operators.  `locks`: match keys.
 
-    `hosts`: names to look up.
+    `rids`: internal numbers.  `hosts`: names to look up.
     """
 
     ids: dict[Key, None] = field(default_factory=dict)
+    conditions: dict[tuple[str, str, str], tuple[str, Query]] = field(default_factory=dict)
     answers: dict[AnswerKey, None] = field(default_factory=dict)
     locks: dict[tuple[str, str, str], tuple[str, Query]] = field(default_factory=dict)
     rids: int = 0
@@ -35,13 +36,14 @@ class SecondLook:
     def add(self, other: SecondLook) -> None:
         """Add what another unit needs."""
         self.ids |= other.ids
+        self.conditions |= other.conditions
         self.answers |= other.answers
         self.locks |= other.locks
         self.rids += other.rids
         self.hosts |= other.hosts
 
     def __bool__(self) -> bool:
-        return bool(self.ids or self.answers or self.locks or self.rids or self.hosts)
+        return bool(self.ids or self.conditions or self.answers or self.locks or self.rids or self.hosts)
 
 
 class MoreNeeded(Exception):
