@@ -125,7 +125,9 @@ def _bulk_paths() -> Schema:
     ended, of_job = _refused("it has ended", "Error"), _query("status", TEXT, "of a job")
     return {
         "/admin/messages/replay": {
-            "post": _started("replay", "Convert stored messages again with the maps of now", "ReplayRequest", replayed)
+            "post": _started(
+                "replay", "Convert stored messages again with the installed maps", "ReplayRequest", replayed
+            )
         },
         "/admin/dead-letters/errors": {
             "get": _page("errorGroups", "Dead letters by what is alike in their errors", "ErrorGroupList", _TENANT)
