@@ -86,6 +86,7 @@ class UnitPlan:
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
             self._write_if_changed(pending, names)
+        self._add_parents(entries, outcomes)
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
@@ -344,6 +345,21 @@ class UnitPlan:
             pending.result = EntryResult(200, _UNCHANGED, state.version, kept)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry, sources), kept)
+
+    def _add_parents(self, entries: Sequence[Entry], outcomes: list[EntryResult | Pending]) -> None:
+        """Add the parents (OBR-29) of orders that a result only mentions to stored ones that name none, or a number."""
+        for number, entry in enumerate(entries):
+            end = outcomes[number]
+            if not entry.numbered or entry.resource_type != ORDER or not isinstance(end, EntryResult):
+                continue
+            key = self._key(*reference_to(end).split("/"))
+            state = self.snapshot.state(key)
+            stored = None if state is None or key in self._pending else state.resource
+            parents = [dict(one.holder) for one in entry.numbered]
+            numbers = [{name: one for name, one in parent.items() if name != "reference"} for parent in parents]
+            if stored is not None and stored.get("basedOn", numbers) == numbers and stored.get("basedOn") != parents:
+                resource = {**stored, "basedOn": parents}
+                outcomes[number] = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
 
     def _new_topics(self) -> list[Topic]:
         """The topics that the unit writes and that are served then."""
