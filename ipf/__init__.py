@@ -3,4 +3,4 @@
 docs/explanation/architecture.md describes the packages.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

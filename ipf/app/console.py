@@ -51,7 +51,7 @@ async def start(settings: ConsoleSettings, reactor: Any, stack: AsyncExitStack) 
     sign_in = SignIn(settings, read, provider, time.time, reactor)
     console = Console(
         settings,
-        Backend(engine, settings.engine_url, settings.admin_token, reactor.seconds, settings.fhir_url),
+        Backend(engine, settings.engine_url, settings.admin_token, reactor, settings.fhir_url),
         Sessions(settings, reactor.seconds),
         sign_in,
         Renderer(static),

@@ -15,9 +15,12 @@ import treq
 from twisted.internet.defer import CancelledError, TimeoutError
 from twisted.internet.error import ConnectError, ConnectionRefusedError, DNSLookupError
 from twisted.web.client import ResponseFailed, ResponseNeverReceived
+from twisted.web.error import SchemeNotSupported
 
 from ipf.fhir.model.json import dumps, loads
 
+_NO_TOKEN = "set the admin token: --token-file FILE, or IPF_ADMIN_AUTH_TOKEN"
+_OTHER_TOKEN = "the service has another token: give the IPF_ADMIN_AUTH_TOKEN of the service, by --token-file FILE"
 _UNREACHABLE = (ConnectError, DNSLookupError, ResponseFailed, ResponseNeverReceived, TimeoutError, CancelledError)
 
 
@@ -59,14 +62,14 @@ class Api:
         status, content = await self._send(method, path, parameters or {}, body, content_type)
         if 200 <= status < 300:
             return loads(content) if content else None
-        raise _refused(status, content)
+        raise self._refused(status, content)
 
     async def download(self, path: str, **parameters: Any) -> bytes:
         """GET a path; the body as it came.  Refused for any status but 2xx."""
         status, content = await self._send("GET", path, parameters, None, "")
         if 200 <= status < 300:
             return content
-        raise _refused(status, content)
+        raise self._refused(status, content)
 
     async def upload(self, path: str, content: bytes, content_type: str) -> Any:
         """POST a body of another type; the decoded response."""
@@ -98,19 +101,20 @@ class Api:
             )
             return response.code, await response.content()
         except _UNREACHABLE as why:
-            raise Refused(_unreachable(self.base, why), "is the service running there? See --url.") from None
+            raise Refused(*_unreachable(self.base, why)) from None
+        except (ValueError, SchemeNotSupported):
+            raise Refused(f"{self.base} is no HTTP address", "such as --url http://127.0.0.1:8090") from None
 
-
-def _refused(status: int, content: bytes) -> Refused:
-    error = _decoded(content)
-    text = error.get("message") if isinstance(error, dict) else None
-    if status == 401:
-        hint = "set the admin token: --token-file, or IPF_ADMIN_AUTH_TOKEN"
-    elif status == 404 and text is None:
-        hint = "this release of the service does not have this path"
-    else:
-        hint = ""
-    return Refused(f"{text or 'the service refused the request'} (HTTP {status})", hint, status)
+    def _refused(self, status: int, content: bytes) -> Refused:
+        error = _decoded(content)
+        text = error.get("message") if isinstance(error, dict) else None
+        if status == 401:
+            hint = _OTHER_TOKEN if self.token else _NO_TOKEN
+        elif status == 404 and text is None:
+            hint = "does --url name an ipf? A service of another release may not have this path: `ipfctl --version`"
+        else:
+            hint = ""
+        return Refused(f"{text or 'the service refused the request'} (HTTP {status})", hint, status)
 
 
 def segment(text: object) -> str:
@@ -125,11 +129,14 @@ def _decoded(content: bytes) -> Any:
         return None
 
 
-def _unreachable(base: str, why: BaseException) -> str:
+def _unreachable(base: str, why: BaseException) -> tuple[str, str]:
+    """What went wrong, and what to do."""
     if isinstance(why, ConnectionRefusedError):
-        return f"{base} refuses connections"
+        return f"{base} refuses connections", "is the service running there? Name its address: --url, or IPFCTL_URL"
     if isinstance(why, DNSLookupError):
-        return f"the host of {base} is unknown"
-    if isinstance(why, TimeoutError | CancelledError):
-        return f"{base} does not respond in time"
-    return f"{base} cannot be reached ({type(why).__name__})"
+        return f"the host of {base} is unknown", "name the address of the service: --url, or IPFCTL_URL"
+    reasons = [getattr(one, "value", one) for one in getattr(why, "reasons", None) or [why]]
+    if any(isinstance(one, TimeoutError | CancelledError) for one in reasons):
+        return f"{base} does not respond in time", "`ipfctl status` shows its health; --timeout waits for longer"
+    texts = ", ".join(str(one) or type(one).__name__ for one in reasons)
+    return f"{base} cannot be reached ({texts})", "is it the address of the service, http or https? See --url"

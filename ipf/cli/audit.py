@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +10,64 @@ import click
 import orjson
 
 from ipf.cli.api import Api, Refused
+from ipf.cli.local import run_in_terminal
+from ipf.cli.options import limit
 from ipf.cli.output import Output
-from ipf.config.paths import python_path
-
-Register = Callable[[Callable[..., Any]], Callable[..., None]]
+from ipf.cli.running import query, writes_file
 
 _HEAD = ("at", "tenant", "surface", "day", "number", "reason", "key_id", "hash")
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def register(cli: click.Group, command: Register) -> None:
-    """Put the commands of this module under `cli`."""
-    group = click.Group("audit", help="The audit trail: export it, and check that nobody has changed it.")
-    cli.add_command(group)
-    group.command("key")(command(key))
-    limit = click.option("--limit", default=20, show_default=True)
-    group.command("heads")(limit(command(heads)))
-    target = click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path), required=True,
-                          help="The file to write.")  # fmt: skip
-    options = [
-        click.option("--since", help="First day, ISO 8601."), click.option("--until", help="Last day, ISO 8601."),
-        click.option("--tenant", help="One tenant."), click.option("--surface", help="fhir or admin."),
-    ]  # fmt: skip
-    work = command(export)
-    for option in (*reversed(options), target):
-        work = option(work)
-    group.command("export")(work)
-    group.add_command(verify)
-    group.add_command(verify_erasures)
+@click.group("audit")
+def audit() -> None:
+    """Audit trail: public keys, heads, export, offline check."""
 
 
+@audit.command("key")
+@query
 async def key(api: Api, output: Output) -> None:
-    """Print the public keys that have signed heads, in PEM; give them to your auditors."""
+    """Print the public keys that have signed heads, in PEM.
+
+    Give them to your auditors.
+    """
     found = await api.get("/admin/audit/heads", limit=1)
     if not output.data(found["keys"]):
+        if not output.is_table:
+            names = ("key_id", "created_at", "pem")
+            output.table(names, [[one[name] for name in names] for one in found["keys"]])
         for one in found["keys"]:
             output.say(f"# key {one['key_id']}, in use since {one['created_at']}")
-            output.say(one["pem"].strip())
+            output.verbatim(one["pem"].strip())
 
 
+@audit.command("heads")
+@limit(20)
+@query
 async def heads(api: Api, output: Output, limit: int) -> None:
     """List the signed heads of the chains, newest first."""
     found = await api.get("/admin/audit/heads", limit=limit)
     if not output.data(found):
-        rows = [[item[name] for name in _HEAD] for item in found["items"]]
-        output.table(_HEAD, rows, f"{found['total']} heads; installation {found['installation']}")
+        output.page(found, _HEAD, "head")
+        output.say(f"installation {found['installation']}")
 
 
+@audit.command("export")
+@click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              help="The file to write.")  # fmt: skip
+@click.option("--since", help="First day, ISO 8601.")
+@click.option("--until", help="Last day, ISO 8601.")
+@click.option("--tenant", help="One tenant.")
+@click.option("--surface", help="fhir or admin.")
+@writes_file
 async def export(api: Api, output: Output, target: Path, **filters: Any) -> None:
-    """Write the audit trail with its hash chains to a file, which appears when it is complete."""
+    """Write the audit trail with its hash chains to a file.
+
+    The file appears when it is complete.
+    """
     draft, page, lines = target.with_name(f"{target.name}.part"), None, 0
     try:
-        with draft.open("wb") as file:
+        with draft.open("wb") as file, output.waiting.bar("lines of the audit trail", None) as update:
             os.chmod(draft, 0o600)
             while True:
                 content = (await api.download("/admin/audit/export", page=page, **filters)).splitlines(keepends=True)
@@ -71,6 +75,7 @@ async def export(api: Api, output: Output, target: Path, **filters: Any) -> None
                 more = last["type"] == "page"
                 file.writelines(content[:-1] if more else content)
                 lines += len(content) - more
+                update(lines)
                 if not more:
                     break
                 page = last["next"]
@@ -81,37 +86,16 @@ async def export(api: Api, output: Output, target: Path, **filters: Any) -> None
         output.say(f"{target}: {lines} lines")
 
 
-@click.command("verify")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--key", "keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
-              required=True, help="File with trusted public keys in PEM; may be repeated.")  # fmt: skip
-@click.option("--heads", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Heads that were kept elsewhere, as lines of JSON.")  # fmt: skip
+@audit.command("verify")
+@click.argument("file", type=_file)
+@click.option("--key", "keys", type=_file, multiple=True, required=True,
+              help="File with trusted public keys in PEM; may be repeated.")  # fmt: skip
+@click.option("--heads", type=_file, help="Heads that were kept elsewhere, as lines of JSON.")
 def verify(file: Path, keys: tuple[Path, ...], heads: Path | None) -> None:
-    """Check an export without a service: every record, every chain, every head.
+    """Check an export without a service.
 
-    Exit status: 0 nothing was changed; 1 something was; 2 a file cannot be read.
+    Every record, every chain, every head.  Exit status: 0 nothing was changed; 1 something was; 2 a file cannot be
+    read.
     """
     arguments = [str(file), *(f"--key={one}" for one in keys), *([f"--heads={heads}"] if heads else [])]
-    _run("ipf.app.verify_audit", arguments)
-
-
-@click.command("verify-erasures")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--key", "keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
-              required=True, help="File with trusted public keys in PEM; may be repeated.")  # fmt: skip
-@click.option("--patient", help="Patient/x: one of the receipts must be about him.")
-@click.option("--tenant", default="default", show_default=True, help="Tenant of the Patient.")
-def verify_erasures(file: Path, keys: tuple[Path, ...], patient: str | None, tenant: str) -> None:
-    """Check receipts of erasures without a service: the JSON of `forget` or `erasures`.
-
-    Exit status: 0 all are genuine; 1 one is not, or none is about the patient; 2 a file cannot be read.
-    """
-    asked = [f"--patient={patient}", f"--tenant={tenant}"] if patient else []
-    _run("ipf.app.verify_erasures", [str(file), *(f"--key={one}" for one in keys), *asked])
-
-
-def _run(module: str, arguments: list[str]) -> None:
-    """End with the exit status of a module."""
-    environment = os.environ | {"PYTHONPATH": python_path()}
-    sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], env=environment))
+    run_in_terminal("ipf.app.verify_audit", arguments)

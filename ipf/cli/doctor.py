@@ -5,41 +5,35 @@ The local checks run in a child process, `ipf.app.doctor`, which works without a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ipf.cli.api import Api, Refused
 from ipf.cli.local import run_module
+from ipf.cli.options import env_file as _env_file
 from ipf.cli.output import Output
+from ipf.cli.running import query
 from ipf.fhir.model.json import loads
-
-Register = Callable[[Callable[..., Any]], Callable[..., None]]
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
 
 
-def register(cli: click.Group, command: Register) -> None:
-    """Put the command of this module under `cli`."""
-    option = click.option(
-        "--env-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Environment file of the service, such as /etc/ipf.env; default: the environment of this shell.",
-    )
-    cli.command("doctor")(option(command(doctor)))
-
-
+@click.command("doctor")
+@_env_file
+@query
 async def doctor(api: Api, output: Output, env_file: Path | None) -> bool:
-    """Check settings, databases, ports, identity provider, maps, packages, disk and clock on the service's own host."""
+    """Check what keeps a service from starting, on its own host.
+
+    Settings, databases, ports, identity provider, maps, packages, disk and clock.  It needs no running service.
+    """
     service = await _service(api)
     arguments = ["--env-file", str(env_file)] if env_file is not None else []
     if service["result"] == OK:
         arguments.append("--service-runs")
-    findings = [service, *loads(run_module("ipf.app.doctor", *arguments))]
+    findings = [service, *loads(await run_module("ipf.app.doctor", *arguments))]
     if not output.data(findings):
-        output.table(("check", "result", ""), [(one["check"], one["result"], one["text"]) for one in findings])
+        output.table(("check", "result", "text"), [(one["check"], one["result"], one["text"]) for one in findings])
     return all(one["result"] != FAILED for one in findings)
 
 

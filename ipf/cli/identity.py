@@ -1,16 +1,16 @@
-"""Commands for identity conflicts: list, show with the candidates, answer, and the answers that apply."""
+"""`ipfctl identity`: conflicts of who is meant, their candidates, answers, and the answers that apply."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from ipf.cli.api import Api, Refused
+from ipf.cli.options import number, tenant, window
 from ipf.cli.output import Output
-
-Register = Callable[[Callable[..., Any]], Callable[..., None]]
+from ipf.cli.running import action, query
+from ipf.cli.words import counted
 
 _LISTED = (
     "id", "detected_at", "status", "resource_type", "kind", "candidates", "message_id", "message_status",
@@ -20,51 +20,34 @@ _CANDIDATE = ("reference", "exists", "active", "names", "birth_date", "gender", 
 _ANSWERS = ("id", "answered_at", "resource_type", "key", "answer", "target", "answered_by", "reason", "tenant")
 
 
-def register(cli: click.Group, command: Register) -> None:
-    """Put the commands of this module under `cli`."""
-    group = click.Group("identity", help="Ambiguous or conflicting matches, and the answers of operators.")
-    cli.add_command(group)
-    page = [
-        click.option("--tenant", help="Tenant of the messages; * for all tenants."),
-        click.option("--limit", default=50, show_default=True),
-        click.option("--offset", default=0, show_default=True),
-    ]
-    filters = [
-        click.option("--status", type=click.Choice(("open", "answered", "closed")), help="Default: all."),
-        click.option("--source-system", help="MSH-3.1 of the sender."),
-        click.option("--resource-type", help="For example Patient."),
-        click.option("--message", "message_id", type=int, help="Number of the message."),
-        *page,
-    ]
-    number = click.argument("number", type=int)
-    answers = [
-        number,
-        click.option("--merge", metavar="TARGET", help="They are one person: merge the candidates into this one."),
-        click.option("--take", metavar="TARGET", help="This candidate is meant; the others stay as they are."),
-        click.option("--apart", is_flag=True, help="None of them is meant: create a new one."),
-        click.option("--reason", help="Why, for those who read it later."),
-    ]
-    group.command("list")(_with(command(list_conflicts), filters))
-    group.command("show")(_with(command(show), [number]))
-    group.command("answer")(_with(command(answer), answers))
-    group.command("answers")(_with(command(list_answers), page))
-    group.command("revoke")(_with(command(revoke), [number, click.option("--tenant", help="Tenant of the answer.")]))
+@click.group("identity")
+def identity() -> None:
+    """Identity conflicts: list, show, answer, answers that apply."""
 
 
-def _with(work: Callable[..., Any], decorators: list[Callable[[Any], Any]]) -> Callable[..., Any]:
-    for decorate in reversed(decorators):
-        work = decorate(work)
-    return work
-
-
+@identity.command("list")
+@click.option("--status", type=click.Choice(("open", "answered", "closed")), help="Default: all.")
+@click.option("--source-system", help="MSH-3.1 of the sender.")
+@click.option("--resource-type", help="Such as Patient.")
+@click.option("--message", "message_id", type=int, help="Number of the message.")
+@tenant("Tenant of the messages; * for all tenants.")
+@window(50)
+@query
 async def list_conflicts(api: Api, output: Output, **filters: Any) -> bool:
-    """List identity conflicts, newest first; exit status 1 when one of them is open."""
+    """List identity conflicts, newest first.
+
+    Exit status 1 when one of them is open.
+    """
     page = await api.get("/admin/identity-conflicts", **filters)
     if not output.data(page):
-        _table(output, page, _LISTED)
+        items = [{**item, "candidates": ", ".join(item.get("candidates", ()))} for item in page["items"]]
+        output.page({**page, "items": items}, _LISTED, "identity conflict")
     return all(item["status"] != "open" for item in page["items"])
 
 
+@identity.command("show")
+@number("number")
+@query
 async def show(api: Api, output: Output, number: int) -> None:
     """Show one conflict, its candidates, and what to do."""
     item = await api.get(f"/admin/identity-conflicts/{number}")
@@ -76,12 +59,20 @@ async def show(api: Api, output: Output, number: int) -> None:
         {**one, "names": ", ".join(one["names"]), "identifiers": _identifiers(one["identifiers"])} for one in resources
     ]
     columns = [name for name in _CANDIDATE if any(one[name] not in (None, "") for one in shown)]
-    output.table(columns, [[one[name] for name in columns] for one in shown], title="\ncandidates")
+    if columns:
+        output.table(columns, [[one[name] for name in columns] for one in shown], "candidates")
     output.say(f"\n{advice}")
     if item["status"] == "open":
         output.say(f"identity answer {number} --take|--merge {' | '.join(item['candidates'])}, or --apart")
 
 
+@identity.command("answer")
+@number("number")
+@click.option("--merge", metavar="TARGET", help="One person: merge the candidates into this one.")
+@click.option("--take", metavar="TARGET", help="This candidate is meant; the others stay as they are.")
+@click.option("--apart", is_flag=True, help="None of them is meant: create a new one.")
+@click.option("--reason", help="Why, for those who read it later.")
+@action
 async def answer(
     api: Api, output: Output, number: int, merge: str | None, take: str | None, apart: bool, reason: str | None
 ) -> None:
@@ -97,29 +88,34 @@ async def answer(
     done = await api.post(f"/admin/identity-conflicts/{number}/answer", body)
     if output.data(done):
         return
-    output.say(f"{number}: {done['answer']} {done['target']}")
-    output.say(f"{done['retried']} messages are retried, {done['converted_again']} later ones converted again")
+    output.say(f"{number}: {done['answer']} {done['target'] or ''}".rstrip())
+    retried = counted(done["retried"], "message")
+    output.say(f"retried: {retried}; converted again: {counted(done['converted_again'], 'later message')}")
 
 
+@identity.command("answers")
+@tenant("Tenant of the messages; * for all tenants.")
+@window(50)
+@query
 async def list_answers(api: Api, output: Output, **filters: Any) -> None:
     """List the answers that apply to later messages, newest first."""
     page = await api.get("/admin/identity-answers", **filters)
     if not output.data(page):
-        _table(output, page, _ANSWERS)
+        output.page(page, _ANSWERS, "answer")
 
 
+@identity.command("revoke")
+@number("number")
+@tenant("Tenant of the answer.")
+@action
 async def revoke(api: Api, output: Output, number: int, tenant: str | None) -> None:
-    """Take an answer back: later messages with its identifier conflict again.  What was written stays."""
+    """Take an answer back.
+
+    Later messages with its identifier conflict again.  What was written stays.
+    """
     output.data(await api.call("DELETE", f"/admin/identity-answers/{number}", {"tenant": tenant}))
     output.say(f"{number} is revoked")
 
 
 def _identifiers(identifiers: list[dict[str, Any]]) -> str:
     return ", ".join("|".join(str(one[name] or "") for name in ("system", "type", "value")) for one in identifiers)
-
-
-def _table(output: Output, page: dict[str, Any], columns: tuple[str, ...]) -> None:
-    items = [{**item, "candidates": ", ".join(item.get("candidates", ()))} for item in page["items"]]
-    output.table(columns, [[item.get(name) for name in columns] for item in items])
-    last = page["offset"] + len(items)
-    output.say(f"{page['offset'] + 1} to {last} of {page['total']}" if items else "there are none")

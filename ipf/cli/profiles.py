@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlencode
@@ -12,39 +12,49 @@ import click
 from ipf.cli.api import Api, Refused
 from ipf.cli.local import run_module
 from ipf.cli.output import Output
+from ipf.cli.running import action, query, writes_file
 from ipf.fhir.model.json import loads
 
-Register = Callable[[Callable[..., Any]], Callable[..., None]]
-
-_LOADED = ("file", "id", "version", "vendor", "message types", "messages of")
-
-
-def register(cli: click.Group, command: Register) -> None:
-    """Put the commands of this module under `cli`."""
-    reload = click.option("--reload", is_flag=True, help="Reload the folder of archives first.")
-    cli.command("profiles")(reload(command(profiles)))
-    archive = click.argument("archive", type=click.File("rb"))
-    cli.command("validate-profile")(archive(command(validate_profile)))
-    name = click.option("--name", help="Its name in the folder; default: that of the file.")
-    cli.command("install-profile")(archive(name(command(install_profile))))
-    cli.command("roll-back-profile")(click.argument("file")(command(roll_back_profile)))
-    folder = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-    target = click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path),
-                          help="The archive to write; default: the folder's name with .tar.gz, here.")  # fmt: skip
-    cli.command("pack-profile")(folder(target(command(pack_profile))))
-    source = click.option("--from", "source", required=True, help="A folder with sample messages.",
-                          type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
-    out = click.option("--out", type=click.Path(path_type=Path), help="The folder to write; default: its id, here.")
-    profile_id = click.option("--id", "profile_id", default="", help="Its id; default: that of the first sender.")
-    cli.command("new-profile")(source(out(profile_id(command(new_profile)))))
+_LOADED = ("file", "id", "version", "vendor", "message_types", "messages_of")
+_PATH = "/admin/api/profiles"
 
 
-async def profiles(api: Api, output: Output, reload: bool) -> bool:
-    """List the vendor profiles in use; exit status 1 when an archive was skipped."""
-    path = "/admin/api/profiles"
-    found = await (api.post(f"{path}/reload") if reload else api.get(path))
+_archive = click.argument("archive", type=click.File("rb"))
+_folder = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.group("profiles")
+def profiles() -> None:
+    """Vendor profiles: list, validate, install, draft, pack."""
+
+
+@profiles.command("list")
+@query
+async def list_profiles(api: Api, output: Output) -> bool:
+    """List the vendor profiles in use.
+
+    Exit status 1 when an archive was skipped.
+    """
+    return _show(output, await api.get(_PATH))
+
+
+@profiles.command("reload")
+@action
+async def reload(api: Api, output: Output) -> bool:
+    """Read the folder of archives again, and list the profiles.
+
+    Exit status 1 when an archive was skipped.
+    """
+    return _show(output, await api.post(f"{_PATH}/reload"))
+
+
+def _show(output: Output, found: Mapping[str, Any]) -> bool:
     if not output.data(found):
-        output.table(_LOADED, [_row(item) for item in found["loaded"]])
+        output.page(
+            {"items": [dict(zip(_LOADED, _row(item), strict=True)) for item in found["loaded"]]},
+            _LOADED,
+            "vendor profile",
+        )
         for item in found["skipped"]:
             kept = f"; version {item['kept']} stays in use" if item.get("kept") else ""
             output.error(f"{item['file']} is not in use{kept}")
@@ -73,9 +83,15 @@ def _sources(ingest: list[dict[str, Any]]) -> str:
     return "; ".join(texts)
 
 
-async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool:
-    """Check the archive of a vendor profile without installing it; exit status 1 when it is not valid."""
-    found = await api.upload("/admin/api/profiles/validate", archive.read(), "application/x-gtar")
+@profiles.command("validate")
+@_archive
+@query
+async def validate(api: Api, output: Output, archive: IO[bytes]) -> bool:
+    """Check the archive of a vendor profile without installing it.
+
+    Exit status 1 when it is not valid.
+    """
+    found = await api.upload(f"{_PATH}/validate", archive.read(), "application/x-gtar")
     if not output.data(found):
         profile, tests = found.get("profile") or {}, found["tests"]
         output.record({
@@ -84,25 +100,35 @@ async def validate_profile(api: Api, output: Output, archive: IO[bytes]) -> bool
         })  # fmt: skip
         for one in found.get("ingest", ()):  # a service of an older version says nothing of them
             output.say(f"ingest {one['id']} ({one['type']}): {'served' if one['served'] else one['reason']}")
-        columns = ("case", "message type", "result", "")
+        columns = ("case", "message_type", "result", "message")
         rows = [(one["path"], _type(one), "ok" if one["passed"] else "failed", one.get("message"))
                 for one in tests["cases"]]  # fmt: skip
         if rows:
-            output.table(columns, rows)
+            output.table(columns, rows, "cases")
         _problems(output, found["problems"])
     return bool(found["valid"])
 
 
-async def install_profile(api: Api, output: Output, archive: IO[bytes], name: str | None) -> bool:
-    """Put the archive of a vendor profile into the service's folder, and use it."""
+@profiles.command("install")
+@_archive
+@click.option("--name", help="Its name in the folder; default: that of the file.")
+@action
+async def install(api: Api, output: Output, archive: IO[bytes], name: str | None) -> bool:
+    """Put an archive into the folder of the service, and use it."""
     file = name or Path(archive.name).name
-    path = f"/admin/api/profiles/install?{urlencode({'file': file})}"
+    path = f"{_PATH}/install?{urlencode({'file': file})}"
     return _installed(output, await api.upload(path, archive.read(), "application/x-gtar"), file)
 
 
-async def roll_back_profile(api: Api, output: Output, file: str) -> bool:
-    """Use the archive that FILE was before it was installed; a second time undoes that."""
-    return _installed(output, await api.post(f"/admin/api/profiles/rollback?{urlencode({'file': file})}"), file)
+@profiles.command("roll-back")
+@click.argument("file")
+@action
+async def roll_back(api: Api, output: Output, file: str) -> bool:
+    """Use the archive that FILE was before it was installed.
+
+    A second time undoes that.
+    """
+    return _installed(output, await api.post(f"{_PATH}/rollback?{urlencode({'file': file})}"), file)
 
 
 def _installed(output: Output, found: dict[str, Any], file: str) -> bool:
@@ -116,19 +142,35 @@ def _problems(output: Output, problems: list[dict[str, Any]]) -> None:
     if problems:
         columns = ("severity", "file", "line", "place", "problem")
         keys = ("severity", "path", "line", "pointer", "message")
-        output.table(columns, [[item.get(key) or None for key in keys] for item in problems])
+        output.table(columns, [[item.get(key) or None for key in keys] for item in problems], "problems")
 
 
-async def pack_profile(api: Api, output: Output, folder: Path, target: Path | None) -> None:
-    """Pack the folder of a profile into an archive: manifest.yaml, README.md, maps/ and tests/."""
-    target, size = _pack(folder, target)
+@profiles.command("pack")
+@click.argument("folder", type=_folder)
+@click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path),
+              help="The archive to write; default: the folder's name with .tar.gz, here.")  # fmt: skip
+@writes_file
+async def pack(api: Api, output: Output, folder: Path, target: Path | None) -> None:
+    """Pack the folder of a profile into an archive.
+
+    It holds manifest.yaml, README.md, maps/ and tests/.
+    """
+    target, size = await _pack(folder, target)
     if not output.data({"file": str(target), "bytes": size}):
         output.say(f"{target}: {size} bytes")
 
 
-async def new_profile(api: Api, output: Output, source: Path, out: Path | None, profile_id: str) -> bool:
-    """Draft the profile of a sender from sample messages: manifest, maps with places for Z segments, cases."""
-    found = loads(run_module("ipf.app.new_profile", str(source), str(out or ""), profile_id))
+@profiles.command("new")
+@click.option("--from", "source", required=True, type=_folder, help="A folder with sample messages.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder to write; default: its id, here.")
+@click.option("--id", "profile_id", default="", help="Its id; default: that of the first sender.")
+@action
+async def new(api: Api, output: Output, source: Path, out: Path | None, profile_id: str) -> bool:
+    """Draft the profile of a sender from sample messages.
+
+    Manifest, maps with places for Z segments, cases.
+    """
+    found = loads(await run_module("ipf.app.new_profile", str(source), str(out or ""), profile_id))
     if not output.data(found):
         output.record({
             "folder": found["folder"], "profile": found["id"], "valid": found["valid"], "messages": found["messages"],
@@ -143,8 +185,11 @@ async def new_profile(api: Api, output: Output, source: Path, out: Path | None, 
     return bool(found["valid"])
 
 
-def _pack(folder: Path, target: Path | None) -> tuple[Path, int]:
-    content = run_module("ipf.app.pack_profile", str(folder))
+async def _pack(folder: Path, target: Path | None) -> tuple[Path, int]:
+    return _written(await run_module("ipf.app.pack_profile", str(folder)), folder, target)
+
+
+def _written(content: bytes, folder: Path, target: Path | None) -> tuple[Path, int]:
     target = target or Path(f"{folder.resolve().name}.tar.gz")
     try:
         target.write_bytes(content)

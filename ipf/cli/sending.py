@@ -15,45 +15,39 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from twisted.internet.threads import deferToThread
 
 from ipf.cli.api import Api, Refused
 from ipf.cli.mllp_sender import Item, MllpSender, Outcome
 from ipf.cli.output import Output
-
-Register = Callable[[Callable[..., Any]], Callable[..., None]]
+from ipf.cli.running import action, options
 
 _START = re.compile(rb"(?:^|[\r\n\x0b])(?=MSH[^A-Za-z0-9\s])")
 _BATCH = re.compile(rb"(\r(FHS|BHS|BTS|FTS)[^A-Za-z0-9\s][^\r]*|\r)+$")
 _SHOWN = 100
 
 
-def register(cli: click.Group, command: Register) -> None:
-    """Put the command of this module under `cli`."""
-    work = command(send)
-    for decorate in (
-        click.option("--each", is_flag=True, help="Print each acknowledgement."),
-        click.option(
-            "--quiet", default=1.0, show_default=True, help="Seconds to wait for one sent on error only (MSH-15 ER)."
-        ),
-        click.option(
-            "--seconds", "--timeout", "seconds", default=60.0, show_default=True, help="Timeout of an acknowledgement."
-        ),
-        click.option("--fresh-ids", is_flag=True, help="Give every message a new control id."),
-        click.option("--repeat", default=1, show_default=True, help="Send all messages this many times."),
-        click.option("--connections", default=1, show_default=True, help="Number of connections."),
-        click.option("--to", "target", default="127.0.0.1:2575", show_default=True, help="HOST:PORT of the listener."),
+def register(messages: click.Group) -> None:
+    """Put the command under `messages`."""
+    wait = "Seconds to wait for one sent on error only (MSH-15 ER)."
+    decorate = options(
         click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)),
-    ):
-        work = decorate(work)
-    cli.command("send")(work)
+        click.option("--to", "target", default="127.0.0.1:2575", show_default=True, help="HOST:PORT of the listener."),
+        click.option("--connections", default=1, show_default=True, help="Number of connections."),
+        click.option("--repeat", default=1, show_default=True, help="Send all messages this many times."),
+        click.option("--fresh-ids", is_flag=True, help="Give every message a new control id."),
+        click.option("--seconds", "--timeout", "seconds", default=60.0, show_default=True,
+                     help="Timeout of an acknowledgement."),
+        click.option("--quiet", default=1.0, show_default=True, help=wait),
+        click.option("--each", is_flag=True, help="Print each acknowledgement."),
+    )  # fmt: skip
+    messages.command("send")(decorate(action(send)))
 
 
 @dataclass(slots=True)
@@ -95,10 +89,11 @@ async def send(
     quiet: float = 1.0,
     each: bool = False,
 ) -> bool:
-    """Send files of HL7 v2 messages; each message begins with MSH.  `-` is standard input.
+    """Send files of HL7 v2 messages; `-` is standard input.
 
-    Goes on after a refusal (AE, AR, CE, CR), and ends with a connection that is lost.  A message without an
-    acknowledgement in time may be stored.  In enhanced mode (MSH-15, MSH-16) it waits for what the message asks for.
+    Each message begins with MSH.  Goes on after a refusal (AE, AR, CE, CR), and ends with a connection that is lost.  A
+    message without an acknowledgement in time may be stored.  In enhanced mode (MSH-15, MSH-16) it waits for what the
+    message asks for.
     """
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal():
@@ -113,14 +108,15 @@ async def send(
         queue.put(replace(item, message=with_control_id(item.message)) if fresh_ids else item)
     tally = Tally()
     began = time.perf_counter()
-    with _progress(output, len(items)) as advance:
+    sent = count(1)
+    with output.waiting.bar("sending", len(items)) as update:
 
         def tell(outcome: Outcome) -> None:
             tally.add(outcome)
             if each:
                 output.say(f"{outcome.item}: {outcome.code or 'sent'} {outcome.text}".rstrip())
             if not outcome.late:
-                advance()
+                update(next(sent))
 
         def work() -> None:
             _work(lambda: MllpSender(host.strip("[]"), int(port), seconds, quiet, tell), target, queue, tally)
@@ -183,23 +179,6 @@ def _left(queue: SimpleQueue[Item]) -> list[Item]:
 
 def _read(name: str) -> bytes:
     return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-
-
-class _progress:
-    """A progress bar on a terminal; without a terminal, nothing."""
-
-    def __init__(self, output: Output, total: int) -> None:
-        columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        hidden = output.as_json or not output.errors.is_terminal
-        self._progress = Progress(*columns, console=output.errors, transient=True, disable=hidden)
-        self._task = self._progress.add_task("send", total=total)
-
-    def __enter__(self) -> Callable[[], None]:
-        self._progress.start()
-        return lambda: self._progress.advance(self._task)
-
-    def __exit__(self, *failure: object) -> None:
-        self._progress.stop()
 
 
 def _report(output: Output, tally: Tally, not_sent: list[Item], wanted: int, seconds: float) -> bool:

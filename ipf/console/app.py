@@ -31,9 +31,9 @@ from ipf.console.pages import (
 )
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
-from ipf.console.people.sessions import Role, Session
+from ipf.console.people.sessions import Session
 from ipf.console.serving import account, live
-from ipf.console.serving.backend import decoded
+from ipf.console.serving.backend import BackendDown, decoded
 from ipf.console.serving.live import Listener
 from ipf.console.serving.proxy import PASSED, admin_path, proxy_mask, right_of
 from ipf.console.serving.tail import TailListener
@@ -51,6 +51,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.ports.threads import run_inline
+from ipf.wire.admin.route import Role
 from ipf.wire.http.compression import compressed
 from ipf.wire.http.serving import serve
 
@@ -169,7 +170,10 @@ async def proxied(console: Console, request: Request) -> Answer:
     mask = proxy_mask(request, path, right) if is_masked(console, session) else None
     kind = request.headers.get("content-type", "application/json")
     body = request.body if request.method not in ("GET", "HEAD") else None
-    reply = await console.backend.call(request.method, path, dict(request.query), body, session.actor, kind)
+    try:
+        reply = await console.backend.call(request.method, path, dict(request.query), body, session.actor, kind)
+    except BackendDown as down:
+        raise Problem(Category.UPSTREAM, str(down)) from None
     headers = [(name, reply.headers[name]) for name in PASSED if name in reply.headers]
     if mask is not None and 200 <= reply.status < 300 and reply.body:
         return Answer(reply.status, dumps(mask(decoded(reply))), headers, "application/json")

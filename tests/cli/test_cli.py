@@ -1,264 +1,128 @@
-"""`ipfctl` against a service that responds from a table: requests, output and exit status."""
+"""`ipfctl` against a service that responds from a table: requests, output, exit status, and what errors say to do."""
 
 from __future__ import annotations
 
-import io
+import os
+import re
 from pathlib import Path
 from typing import Any
 
-from klein import Klein
-from rich.console import Console
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
-from twisted.trial.unittest import TestCase
-from twisted.web.server import Site
+from twisted.internet import reactor as _reactor
+from twisted.internet.protocol import Factory, Protocol
 
-from ipf.cli import bulk, configuration, doctor, identity, merges, messages, profiles, sending, subscriptions
-from ipf.cli.api import Api, Refused
-from ipf.cli.output import Output, shown
-from ipf.fhir.model.json import dumps, loads
+import ipf.cli.replays
+from ipf.cli import sending
+from ipf.fhir.model.json import loads
+from tests.cli.answers import ANSWERS, JOB, TRIED
+from tests.cli.service import AgainstAService
 from tests.service_process import ROOT
 from tests.vendor_profiles.samples import EXAMPLE, example
-from tests.waiting import turns
 
-ROW = {
-    "id": 7, "received_at": "2026-01-01T00:00:00Z", "status": "DEAD_LETTER", "attempt_count": 5, "source_system": "LAB",
-    "source_id": "M1", "message_type": "ORU_R01", "last_error": "no map", "correlation_id": "c-1",
-    "raw_message": "MSH|^~\\&|LAB\rPID|1",
-}  # fmt: skip
-HEALTH = {"id": "Subscription/s1", "status": "error", "last_error": "since noon"}
-GROUP = {"fingerprint": "3f1c", "count": 12, "sample": "mapping ADT_A01 of LAB failed: no map", "newest_id": 7}
-MANY = [{"path": f"Patient.name[{number}]", "stored": "Old", "replayed": f"New {number}"} for number in range(23)]
-CHANGED = {"outcome": "updated", "resource_type": "Patient", "id": "p1", "differences": MANY}
-PREVIEW = {"message_id": 7, "map_url": "urn:map", "resources": [CHANGED]}
-CANDIDATES = [
-    {
-        "reference": f"Patient/{id}",
-        "exists": True,
-        "active": None,
-        "names": ["Kari Hansen"],
-        "birth_date": "1970-05-17",
-        "gender": None,
-        "identifiers": [{"system": "urn:mrn", "type": "MR", "value": "4711", "use": None}],
-        "subject": None,
-        "replaced_by": None,
-    }
-    for id in "ab"
-]
-IDENTITY = {
-    "id": 3,
-    "status": "open",
-    "kind": "ambiguous",
-    "resource_type": "Patient",
-    "keys": CANDIDATES[0]["identifiers"],
-    "query": "Patient?identifier=urn:mrn|4711",
-    "candidates": ["Patient/a", "Patient/b"],
-    "message_id": 7,
-    "message_status": "FAILED",
-    "answer": None,
-    "target": None,
-    "detected_at": "2026-01-01T00:00:00Z",
-    "source_system": "LAB",
-    "what_to_do": "merge: they are one person",
-}
-ANSWERED = {
-    **IDENTITY,
-    "status": "answered",
-    "answer": "take",
-    "target": "Patient/a",
-    "retried": 2,
-    "converted_again": 1,
-}
-STORED = {"id": 5, "resource_type": "Patient", "key": "urn:mrn|MR|4711", "answer": "take", "target": "Patient/a"}
-MERGED = {"source": "Patient/b", "target": "Patient/a", "moved": {"Encounter": 2, "Observation": 10}, "preview": False}
-UNREAD = {"kind": "declared", "path": "PV1-40", "reason": "a shared place", "occurrences": 17, "source_system": "LAB"}
-CONFLICT = {"error": "invalid_state_for_retry", "message": "message 8 is DELIVERED", "id": 8}
-ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
-    ("GET", "/actuator/health"): (503, {"status": "DOWN", "components": {"inbox": {"status": "DOWN", "details": {}}}}),
-    ("GET", "/admin/messages"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [ROW]}),
-    ("GET", "/admin/messages/7"): (200, ROW),
-    ("POST", "/admin/messages/7/retry"): (200, ROW),
-    ("POST", "/admin/messages/8/retry"): (409, CONFLICT),
-    ("DELETE", "/admin/messages/7"): (204, None),
-    ("GET", "/admin/observe/dlq"): (200, {"total": 1, "limit": 20, "items": [ROW]}),
-    ("GET", "/admin/observe/trace/c-1"): (200, {"messages": [ROW], "resources": [{"id": "p1", "version_id": 2}]}),
-    ("GET", "/admin/observe/trace/c-2"): (200, {"messages": [ROW], "identity_conflicts": [IDENTITY]}),
-    ("GET", "/admin/identity-conflicts"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [IDENTITY]}),
-    ("GET", "/admin/identity-conflicts/3"): (200, {**IDENTITY, "candidate_resources": CANDIDATES}),
-    ("POST", "/admin/identity-conflicts/3/answer"): (200, ANSWERED),
-    ("POST", "/admin/patient-merges"): (200, MERGED),
-    ("POST", "/admin/patient-merges/undo"): (200, MERGED),
-    ("GET", "/admin/identity-answers"): (200, {"total": 1, "limit": 50, "offset": 0, "items": [STORED]}),
-    ("DELETE", "/admin/identity-answers/5"): (204, None),
-    ("GET", "/admin/dead-letters/errors"): (200, {"total": 1, "items": [GROUP]}),
-    ("POST", "/admin/messages/replay"): (200, {"total": 1, "items": [PREVIEW]}),
-    ("GET", "/admin/subscriptions/health"): (200, {"total": 1, "items": [HEALTH]}),
-    ("GET", "/admin/mapping/source"): (200, {"url": "urn:map:a", "text": "// why it is so"}),
-    ("GET", "/admin/mapping"): (200, {"maps": [], "message_types": []}),
-    ("POST", "/admin/mapping/install"): (200, {"url": "urn:map:b"}),
-    ("POST", "/admin/mapping/remove"): (200, {"url": "urn:map:b"}),
-    ("POST", "/admin/subscriptions/s1/test"): (200, {"outcome": "failure", "kind": "handshake", "http_status": 503}),
-    ("PATCH", "/admin/subscriptions/s1/status"): (200, {**HEALTH, "status": "off"}),
-    ("GET", "/admin/unmapped-codes"): (200, {"total": 0, "items": []}),
-    ("GET", "/admin/unread-fields"): (200, {"total": 2, "items": [UNREAD]}),
-    ("DELETE", "/admin/unread-fields"): (200, {"forgotten": 12}),
-    ("GET", "/admin/messages/7/trace"): (200, {"unread": [{**UNREAD, "segment": "OBX[2]"}]}),
-    ("GET", "/admin/observe/trace/c-3"): (200, {"messages": [{**ROW, "id": 9, "status": "DELIVERED"}]}),
-    ("GET", "/admin/observe/trace/c-4"): (200, {"messages": [{**ROW, "id": 10, "status": "DELIVERED"}]}),
-    ("GET", "/admin/messages/9/trace"): (
-        200,
-        {"unread": [{"kind": "unread", "path": "DG1", "segment": "DG1[2]"}, UNREAD | {"segment": "PV1"}]},
-    ),
-    ("POST", "/admin/mapping/reload"): (422, {"error": "bad_request", "message": "PID_Patient.fml:3:1: expected ';'"}),
-}
-
-PROBLEM = {"path": "maps/a.fml", "pointer": "3:1", "line": 3, "message": "expected ';'", "severity": "error"}
-SERVED = [{"id": "adt", "type": "hl7v2-mllp", "served": True, "reason": None},
-          {"id": "api", "type": "sftp", "served": False, "reason": "is not served"}]  # fmt: skip
-CASE = {
-    "path": "tests/a.hl7",
-    "messageType": "ADT^A04",
-    "sourceType": None,
-    "passed": False,
-    "message": "no Patient was made",
-}
-PROFILE = {"id": "acme", "version": "1.2", "vendor": {"name": "Acme"}}
-INGEST = {"port": 2580, "facilityResolver": "msh-4", "facilities": ["WEST", "EAST"]}
-ANSWERS["POST", "/admin/api/profiles/validate"] = (200, {
-    "valid": False, "profile": PROFILE, "ingest": SERVED, "mappings": [],
-    "tests": {"passed": 1, "failed": 1, "cases": [CASE]},
-    "problems": [PROBLEM],
-})  # fmt: skip
-ANSWERS["GET", "/admin/api/profiles"] = (200, {
-    "loaded": [{"file": "acme.tgz", "profile": PROFILE, "mappings": [CASE], "ingest": [INGEST]}], "skipped": [],
-})  # fmt: skip
-ANSWERS["POST", "/admin/api/profiles/reload"] = (200, {
-    "loaded": [], "skipped": [{"file": "acme.tgz", "kept": "1.1", "problems": [PROBLEM]}],
-})  # fmt: skip
-
-UNKNOWN = (404, {"error": "not_found", "message": "there is no such thing"})
+reactor: Any = _reactor
+NOWHERE = "http://127.0.0.1:1"
 
 
-class CtlTests(TestCase):
-    """Commands are called as `ipfctl` calls them, on an output that keeps what is written."""
-
-    async def setUp(self) -> None:
-        """A service on loopback that answers from the table, and notes what it was asked."""
-        self.asked: list[tuple[str, str, bytes]] = []
-        app = Klein()
-
-        @app.route("/", branch=True)
-        def answer(request: Any) -> bytes:
-            path, method = request.path.decode(), request.method.decode()
-            self.asked.append((method, request.uri.decode(), request.content.read()))
-            if request.getHeader("authorization") != "Bearer secret":
-                request.setResponseCode(401)
-                return b'{"error":"unauthorized","message":"a token is needed"}'
-            status, body = ANSWERS.get((method, path), UNKNOWN)
-            request.setResponseCode(status)
-            return b"" if body is None else dumps(body)
-
-        port = reactor.listenTCP(0, Site(app.resource()), interface="127.0.0.1")
-        self.addCleanup(lambda: Deferred.fromCoroutine(turns()))  # connections that were not kept are still closing
-        self.addCleanup(port.stopListening)
-        self.api = Api(f"http://127.0.0.1:{port.getHost().port}", "secret", reactor=reactor)
-        self.written, self.errors_written = io.StringIO(), io.StringIO()
-        self.output = Output(False, Console(file=self.written, width=200), Console(file=self.errors_written, width=200))
-
+class CtlTests(AgainstAService):
     async def test_what_is_shown(self) -> None:
-        """Each row: a command, what it returns (None and True are exit status 0), words of what is written."""
-        api, output = self.api, self.output
-        for asked, ended, words in (
+        """Each row: a command, its exit status, words of what is written."""
+        file = self.file("b.fml", "map text")
+        archive = self.file("acme.tgz", "tar")
+        for words, status, texts in (
             (
-                messages.status(api, output),
-                False,
+                "status",
+                1,
                 [
                     "DOWN",
                     "inbox",
                     "12 x mapping ADT_A01 of LAB failed: no map (3f1c)",
-                    "1 messages wait",
-                    "1 messages cannot succeed as they are",
+                    "1 message waits for another attempt: messages list --status FAILED",
+                    "1 message cannot succeed without a change",
                     "Subscription/s1",
                     "since noon",
-                    "1 identity conflicts wait",
+                    "1 identity conflict needs a decision",
                 ],
             ),
-            (messages.list_messages(api, output, status="dead_letter", limit=5), None, ["no map", "1 to 1 of 1"]),
-            (messages.show(api, output, 7, False), None, ["ORU_R01", "PID|1\n"]),
-            (messages.retry(api, output, (7,)), True, ["7 is converted again"]),
-            (messages.retry(api, output, (8, 7)), False, ["7 is converted again"]),
-            (messages.discard(api, output, (7,), True), True, ["7 is deleted"]),
-            (messages.dead_letters(api, output, 20), None, ["no map", "1 of 1"]),
+            ("messages list --status dead_letter --limit 5 --type adt^a08^ADT_A01", 0, ["no map", "1 message\n"]),
+            ("messages show 7", 0, ["ORU_R01", "PID|1\n"]),
+            ("messages retry 7", 0, ["7 is converted again"]),
+            ("messages retry 8 7", 1, ["7 is converted again"]),
+            ("messages discard 7 --yes", 0, ["7 is deleted"]),
+            ("dead-letters list", 0, ["no map", "1 dead letter\n"]),
+            ("messages trace 7", 0, ["correlation id c-1", "resources", "p1", "7 is DEAD_LETTER: retry when"]),
+            ("messages replay 7 --dry-run", 0, ["1 message; nothing", "Patient/p1", "New 19", "and 3 more"]),
+            ("messages trace c-3", 0, ["fields of 9 that are not in its resources", "DG1[2]"]),
+            ("messages trace c-4", 0, ["DELIVERED"]),  # its mapping trace is 404
+            ("messages trace c-2", 0, ["Patient/a", "ambiguous", "7 waits for a decision: identity list"]),
+            ("messages effects 7", 0, ["delivered", "fhir_resources_created", "updated", "success"]),
+            ("identity list --status open", 1, ["Patient/a, Patient/b", "1 identity conflict\n"]),
             (
-                messages.trace(api, output, "7"),
-                None,
-                ["correlation id c-1", "resources", "p1", "7 is DEAD_LETTER: retry when"],
-            ),
-            (
-                bulk.replay(api, output, False, message_ids=(7,), dry_run=True, wait=False),
-                True,
-                ["Patient/p1", "New 19", "and 3 more"],
-            ),
-            (messages.trace(api, output, "c-3"), None, ["fields of 9 that are not in its resources", "DG1[2]"]),
-            (messages.trace(api, output, "c-4"), None, ["DELIVERED"]),  # its mapping trace is 404
-            (
-                messages.trace(api, output, "c-2"),
-                None,
-                ["Patient/a", "ambiguous", "7 waits for an answer: identity list"],
-            ),
-            (identity.list_conflicts(api, output, status="open"), False, ["Patient/a, Patient/b", "1 to 1 of 1"]),
-            (
-                identity.show(api, output, 3),
-                None,
+                "identity show 3",
+                0,
                 ["urn:mrn|MR|4711", "Kari Hansen", "1970-05-17", "merge: they are one person", "identity answer 3"],
             ),
             (
-                identity.answer(api, output, 3, None, "Patient/a", False, "checked"),
-                None,
-                ["3: take Patient/a", "2 messages are retried, 1 later ones converted again"],
+                "identity answer 3 --take Patient/a --reason checked",
+                0,
+                ["3: take Patient/a", "retried: 2 messages; converted again: 1 later message"],
             ),
-            (identity.answer(api, output, 3, None, None, True, None), None, ["2 messages"]),
-            (identity.list_answers(api, output), None, ["urn:mrn|MR|4711", "take"]),
-            (identity.revoke(api, output, 5, "north"), None, ["5 is revoked"]),
+            ("identity answer 3 --apart", 0, ["2 messages"]),
+            ("identity answers", 0, ["urn:mrn|MR|4711", "take", "1 answer\n"]),
+            ("identity revoke 5 --tenant north", 0, ["5 is revoked"]),
             (
-                merges.merge(api, output, "Patient/b", "Patient/a", "checked", "north", False),
-                None,
+                "patients merge Patient/b Patient/a --reason checked --tenant north",
+                0,
                 ["12 resources (Encounter 2, Observation 10) now refer to Patient/a instead of Patient/b"],
             ),
             (
-                merges.unmerge(api, output, "Patient/b", "Patient/a", None, None),
-                None,
+                "patients unmerge Patient/b Patient/a",
+                0,
                 ["12 resources (Encounter 2, Observation 10) refer to Patient/b again instead of Patient/a"],
             ),
-            (subscriptions.health(api, output), False, ["since noon"]),
-            (subscriptions.test(api, output, "Subscription/s1"), False, ["handshake", "503"]),
-            (subscriptions.set_status(api, output, "Subscription/s1", "off"), None, ["off"]),
-            (configuration.unmapped(api, output, None, 50), None, ["there are none"]),
-            (configuration.maps(api, output, False, "urn:map:a"), None, ["// why it is so"]),
-            (configuration.maps(api, output, False, None, io.StringIO("map text"), "urn:map:b"), None, ["0 in total"]),
+            ("patients forget Patient/a1", 0, ["Patient/a1: an erasure removes", "fhir 3", "audit: the law"]),
+            ("subscriptions list", 1, ["since noon"]),
+            ("subscriptions test Subscription/s1", 1, ["handshake", "503"]),
+            ("subscriptions set Subscription/s1 off", 0, ["off"]),
+            ("codes list", 0, ["=1+1", "1 unmapped code\n"]),
+            ("codes map 4 --to 2345-7 --system http://loinc.org", 0, ["XX is mapped to 2345-7", "codes requeue 4"]),
+            ("codes requeue 4", 0, ["converted again: 1 message, and 2 later ones; retried: 0"]),
+            ("codes unmap 6", 0, ["6 is removed"]),
+            ("rejects show 2", 0, ["no MSH segment", "this is no HL7\n"]),
+            ("rejects list", 0, ["1 to 1 of 3 refused frames"]),
+            ("jobs show 9", 0, ["done"]),
+            ("maps show urn:map:a", 0, ["// why it is so"]),
+            ("maps list", 0, ["urn:map:b", "broken: urn:map:c: line 3, column 1: expected", "1 map of message types"]),
+            ("maps remove urn:map:b", 0, ["urn:map:b is removed; no map has this URL now"]),
+            (f"maps try {file} --message 7", 0, ["Patient", "OBX-8", "XX", "a warning", "1 resource;"]),
             (
-                configuration.unread(api, output, "LAB", None, "declared", None, 5, False),
-                None,
-                ["LAB", "PV1-40", "17", "a shared place", "1 of 2"],
+                f"maps compare {file} --type ADT^A01",
+                0,
+                ["2 messages of ADT_A01: 1 with the same result, 1 with another", "line 3, column 1"],
             ),
-            (configuration.unread(api, output, "LAB", None, None, None, 5, True), None, ["12 rows are forgotten"]),
-            (configuration.unread(api, output, None, None, None, None, 5, False, 7), None, ["OBX[2]", "PV1-40"]),
             (
-                profiles.validate_profile(api, output, io.BytesIO(b"tar")),
-                False,
+                "fields list --sender LAB --kind declared --limit 5",
+                0,
+                ["LAB", "PV1-40", "17", "a shared place", "1 to 1 of 2 fields"],
+            ),
+            ("fields forget --sender LAB", 0, ["forgotten: 12 rows"]),
+            ("fields list --message 7", 0, ["OBX[2]", "PV1-40"]),
+            (
+                f"profiles validate {archive}",
+                1,
                 ["acme", "1 passed, 1 failed", "tests/a.hl7", "no Patient was made", "maps/a.fml", "expected ';'"],
             ),
-            (profiles.profiles(api, output, False), True, ["acme.tgz", "ADT^A04", "port 2580 msh-4 WEST, EAST"]),
-            (profiles.profiles(api, output, True), False, ["maps/a.fml"]),
-        ):
-            self.written.seek(0)
-            self.written.truncate()
-            self.assertIs(await asked, ended)
-            for word in words:
-                self.assertIn(word, self.written.getvalue())
-        self.assertIn("message 8 is DELIVERED", self.errors_written.getvalue())
-        self.assertIn("acme.tgz is not in use; version 1.1 stays in use", self.errors_written.getvalue())
-        self.assertIn(("GET", "/admin/messages?status=DEAD_LETTER&limit=5", b""), self.asked)
+            ("profiles list", 0, ["acme.tgz", "ADT^A04", "port 2580 msh-4 WEST, EAST", "1 vendor profile\n"]),
+            ("profiles reload", 1, ["maps/a.fml"]),
+            ("settings list", 0, ["IPF_HOSTS", "a.example, b.example"]),
+            ("interfaces list", 1, ["LAB", "1 sender\n", "silent for longer than expected: 1"]),
+            ("audit key", 0, ["# key k1", "-----BEGIN PUBLIC KEY-----\nMCow\n"]),
+        ):  # fmt: skip
+            result = await self.ctl(*words.split())
+            self.assertEqual(result.exit_code, status, f"{words}: {result.output}")
+            for text in texts:
+                self.assertIn(text, result.output, words)
+        self.assertIn(
+            ("GET", "/admin/messages?message_type=ADT_A08&status=DEAD_LETTER&limit=5&offset=0", b""), self.asked
+        )
         taken = b'{"answer":"take","target":"Patient/a","reason":"checked"}'
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", taken), self.asked)
         self.assertIn(("POST", "/admin/identity-conflicts/3/answer", b'{"answer":"apart"}'), self.asked)
@@ -268,72 +132,158 @@ class CtlTests(TestCase):
         self.assertIn(("GET", "/admin/unread-fields?source_system=LAB&kind=declared&limit=5", b""), self.asked)
         self.assertIn(("DELETE", "/admin/unread-fields?source_system=LAB", b""), self.asked)
         self.assertIn(("PATCH", "/admin/subscriptions/s1/status", b'{"status":"off"}'), self.asked)
-        self.assertIn(("POST", "/admin/mapping/install", b'{"map":"map text"}'), self.asked)
+        mapped = b'{"code":"2345-7","scope":"sender","system":"http://loinc.org"}'
+        self.assertIn(("POST", "/admin/unmapped-codes/4/map", mapped), self.asked)
 
-    async def test_refusals_have_a_hint(self) -> None:
-        """The error message of the service, and a hint."""
-        unreachable = Api("http://127.0.0.1:1", seconds=2, reactor=reactor)
-        for asked, said, hint in (
-            (messages.list_messages(Api(self.api.base, "wrong"), self.output), "a token is needed", "--token-file"),
-            (messages.show(self.api, self.output, 9, False), "there is no such thing (HTTP 404)", ""),
-            (configuration.maps(self.api, self.output, True), "PID_Patient.fml:3:1", ""),
-            (identity.answer(self.api, self.output, 3, None, None, False, None), "name exactly one", ""),
-            (identity.answer(self.api, self.output, 3, "Patient/a", None, True, None), "name exactly one", ""),
-            (messages.status(unreachable, self.output), "http://127.0.0.1:1 refuses connections", "--url"),
+    async def test_the_last_line_of_an_installation(self) -> None:
+        """What is installed, its version, and the messages affected; by the old name as well."""
+        file = self.file("b.fml", "map text")
+        for words in (["maps", "install", file], ["maps", "--install", file]):
+            result = await self.ctl(*words)
+            line = (
+                "urn:map:b: version 1.4 is installed; messages affected: all later ADT_A01; "
+                "1 stored message stays until `ipfctl messages replay --type ADT_A01`\n"
+            )
+            self.assertEqual((result.exit_code, result.output), (0, line))
+        self.assertIn(("POST", "/admin/mapping/install", b'{"map":"map text"}'), self.asked)
+        self.assertIn(("GET", "/admin/messages?message_type=ADT_A01&limit=1&tenant=%2A", b""), self.asked)
+        self.answers["POST", "/admin/mapping/install"] = (200, {"url": "urn:map:helper", "version": 2})
+        said = (await self.ctl("maps", "install", file)).output
+        self.assertEqual(said.count("\n"), 1)
+        self.assertIn("urn:map:helper: version 2 is installed; no message type uses it by itself", said)
+
+    async def test_errors_say_what_to_do(self) -> None:
+        """Exit status 1, the error message of the service or the reason, and the next step."""
+        self.answers["GET", "/admin/messages/5"] = (500, {"error": "internal", "message": "internal error"})
+        self.answers["GET", "/admin/jobs"] = (404, b"<html>not ipf</html>")
+        self.answers["POST", "/admin/mapping/try"] = (
+            200,
+            TRIED | {"mistake": {"line": 3, "column": 7, "message": "no ;"}},
+        )
+        file = self.file("b.fml", "map text")
+        refused = (422, {"error": "bad_request", "message": "candidate.fml:3:1: expected ';'"})
+        self.answers["POST", "/admin/mapping/install"] = refused
+        for words, given, said, step in (
+            ("messages list", {"token": "wrong"}, "a token is needed (HTTP 401)", "has another token"),
+            ("messages list", {"token": None}, "a token is needed (HTTP 401)", "set the admin token: --token-file"),
+            ("messages retry 7", {"token": None}, "a token is needed (HTTP 401)", "set the admin token: --token-file"),
+            ("messages show 9", {}, "there is no such thing (HTTP 404)", "`ipfctl messages list` shows what there is"),
+            ("identity show 9", {}, "there is no such thing (HTTP 404)", "`ipfctl identity list` shows what there is"),
+            ("messages retry 99", {}, "99: there is no such thing (HTTP 404)", "`ipfctl messages list` shows"),
+            ("messages retry 8", {}, "8: message 8 is DELIVERED (HTTP 409)", "`ipfctl messages show 8`"),
+            ("messages show 5", {}, "internal error (HTTP 500)", "the log of the service"),
+            ("jobs list", {}, "the service refused the request (HTTP 404)", "does --url name an ipf?"),
+            ("maps reload", {}, "PID_Patient.fml:3:1", "`ipfctl maps reload --help`"),
+            (f"maps install {file}", {}, "candidate.fml:3:1: expected ';'", "`ipfctl maps install --help`"),
+            (f"maps try {file} --message 7", {}, "line 3, column 7: no ;", "correct the map at this place"),
+            ("identity answer 3", {}, "name exactly one of --merge", "`ipfctl identity answer --help`"),
+            ("identity answer 3 --apart --merge Patient/a", {}, "name exactly one of --merge", "--help"),
+            ("status", {"base": NOWHERE}, f"{NOWHERE} refuses connections", "--url, or IPFCTL_URL"),
+            ("status", {"base": "nonsense"}, "nonsense is no HTTP address", "such as --url http://127.0.0.1:8090"),
+            ("status", {"base": "ftp://x"}, "ftp://x is no HTTP address", "such as --url http://127.0.0.1:8090"),
+            ("status", {"base": await self.silent()}, "does not respond in time", "--timeout waits for longer"),
+            ("status", {"base": await self.silent(closes=True)}, "cannot be reached", "http or https?"),
         ):
-            try:
-                await asked
-            except Refused as refused:
-                self.assertIn(said, str(refused))
-                self.assertIn(hint, refused.hint)
-            else:
-                self.fail(said)
+            result = await self.ctl("--timeout", "0.5" if "in time" in said else "30", *words.split(), **given)
+            self.assertEqual(result.exit_code, 1, f"{words}: {result.output}")
+            self.assertEqual(result.stdout, "", words)
+            self.assertIn("error: ", result.stderr)
+            self.assertIn(said, result.stderr)
+            self.assertIn(step, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+
+    async def test_wrong_usage_is_2(self) -> None:
+        file = self.file("b.fml", "map text")
+        for words, said in (
+            ("messages list --limit many", "'many' is not a valid integer"),
+            ("messages list --received-from yesterday", "'yesterday' is no time: write 2026-11-29 18:15"),
+            ("sources poll", "Missing argument 'NAME'"),
+            ("destinations skip registry", "Missing option '--message'"),
+            ("destinations --skip registry", "Missing option '--message'"),
+            ("fields forget", "Missing option '--sender'"),
+            ("codes map 4", "give either --to CODE or --no-target"),
+            (f"maps try {file}", "give either --message NUMBER or --hl7 FILE"),
+            ("messages list -o xml", "'xml' is not one of 'table', 'json', 'csv'"),
+            ("--token-file /dev/full/x status", "does not exist"),
+        ):
+            result = await self.ctl(*words.split())
+            self.assertEqual(result.exit_code, 2, f"{words}: {result.output}")
+            self.assertIn(said, result.stderr)
+        self.assertEqual(self.asked, [])
+
+    async def test_a_question_before_what_cannot_be_undone(self) -> None:
+        """Of standard error; `n` does nothing and is exit status 1."""
+        result = await self.ctl("messages", "discard", "7", typed="n\n")
+        self.assertEqual((result.exit_code, self.asked), (1, []))
+        self.assertIn("Delete 1 message permanently?", result.stderr)
+        result = await self.ctl("messages", "discard", "7", "8", typed="y\n")
+        self.assertIn("Delete 2 messages permanently?", result.stderr)
+        self.assertIn(("DELETE", "/admin/messages/7", b""), self.asked)
 
     async def test_json_is_the_unchanged_response(self) -> None:
         """For scripts: nothing but JSON on standard output."""
-        written = io.StringIO()
-        self.patch(__import__("sys"), "stdout", written)
-        await messages.list_messages(self.api, Output(True))
-        self.assertEqual(loads(written.getvalue()), ANSWERS["GET", "/admin/messages"][1])
+        result = await self.ctl("messages", "list", "--json")
+        self.assertEqual(loads(result.stdout), ANSWERS["GET", "/admin/messages"][1])
 
     async def test_status_without_the_token(self) -> None:
         """Health needs no token; the rest says that it does."""
-        self.assertFalse(await messages.status(Api(self.api.base, "wrong", reactor=reactor), self.output))
-        for words in (self.api.base, "messages and subscriptions cannot be queried: a token is needed", "--token-file"):
-            self.assertIn(words, self.written.getvalue())
+        result = await self.ctl("status", token=None)
+        self.assertEqual(result.exit_code, 1)
+        for words in (self.base, "messages and subscriptions cannot be queried: a token is needed", "--token-file"):
+            self.assertIn(words, result.stdout)
+
+    async def test_a_token_from_a_file(self) -> None:
+        file = self.file("token", "secret\n")
+        self.assertEqual((await self.ctl("--token-file", file, "messages", "list", token=None)).exit_code, 0)
+        file = self.file("binary", b"\xff\xfe\xff")
+        result = await self.ctl("--token-file", file, "messages", "list", token=None)
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("cannot be read", result.stderr)
+
+    async def test_progress_of_a_job(self) -> None:
+        """On standard error of a terminal; standard output has the result alone."""
+        self.patch(ipf.cli.replays, "deferLater", self._next_row)
+        self.answers["POST", "/admin/dead-letters/retry"] = (202, JOB | {"status": "running", "done": 0})
+        self.rows = [JOB | {"status": "running", "done": 1}, JOB | {"status": "running", "done": 2}, JOB]
+        result = await self.ctl("dead-letters", "retry", "--fingerprint", "x", "--wait", "-o", "json", terminal=80)
+        self.assertEqual(loads(result.stdout), JOB)
+        self.assertIn("job 9", result.stderr)
+        self.assertIn("3", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result.stderr))
+        self.rows = [JOB]
+        self.assertEqual((await self.ctl("dead-letters", "retry", "--fingerprint", "x", "--wait")).stderr, "")
+
+    async def _next_row(self, reactor: Any, seconds: float) -> None:
+        self.answers["GET", "/admin/jobs/9"] = (200, self.rows.pop(0))
 
     async def test_a_file_without_messages_is_reported(self) -> None:
         """Also when other files have messages."""
-        folder = Path(self.mktemp())
-        folder.mkdir()
-        empty = folder / "empty.hl7"
-        empty.write_bytes(b"hello\r")
-        given = {"target": "127.0.0.1:1", "connections": 1, "repeat": 1, "fresh_ids": False, "seconds": 5.0}
-        sample = str(ROOT / "tests/corpus/a01_minimal.hl7")
-        self.assertFalse(await sending.send(self.api, self.output, (str(empty), sample), **given))
-        self.assertIn("empty.hl7 has no MSH segment", self.errors_written.getvalue())
-
-    def test_times_are_short_in_tables(self) -> None:
-        """Milliseconds; other texts stay as they are."""
-        for value, text in (
-            ("2026-11-21T15:44:40.801898Z", "2026-11-21T15:44:40.801Z"), ("2026-11-21T15:44:40Z",) * 2, ("x",) * 2,
-        ):  # fmt: skip
-            self.assertEqual(shown(value).plain, text)
+        empty, sample = self.file("empty.hl7", "hello\r"), str(ROOT / "tests/corpus/a01_minimal.hl7")
+        result = await self.ctl("messages", "send", empty, sample, "--to", "127.0.0.1:1", "--seconds", "5")
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("empty.hl7 has no MSH segment", result.stderr)
 
     async def test_a_profile_is_packed(self) -> None:
         """What is written is the archive of the folder; without a manifest there is none."""
-        target = Path(self.mktemp())
-        await profiles.pack_profile(self.api, self.output, EXAMPLE, target)
+        target = Path(self.mktemp()).absolute()
+        result = await self.ctl("profiles", "pack", str(EXAMPLE), "-o", str(target))
+        self.assertEqual(result.exit_code, 0, result.output)
         self.assertEqual(target.read_bytes(), example())
-        with self.assertRaisesRegex(Refused, "no manifest.yaml"):
-            await profiles.pack_profile(self.api, self.output, EXAMPLE / "maps", target)
+        for words in (["profiles", "pack"], ["pack-profile"]):
+            result = await self.ctl(*words, str(EXAMPLE / "maps"), "-o", str(target))
+            self.assertEqual(result.exit_code, 1)
+            self.assertIn("no manifest.yaml", result.stderr)
+
+    async def test_the_audit_trail_is_written_to_a_file(self) -> None:
+        target = Path(self.mktemp()).absolute()
+        result = await self.ctl("audit", "export", "-o", str(target))
+        self.assertEqual(result.stdout, f"{target}: 2 lines\n")
+        self.assertEqual(target.read_bytes(), ANSWERS["GET", "/admin/audit/export"][1])
 
     async def test_doctor_finds_what_prevents_a_start(self) -> None:
         """A port in use, a missing map, an invalid setting."""
-        taken = self.api.base.rpartition(":")[2]
-        folder = Path(self.mktemp())
-        folder.mkdir()
-        (folder / "messages").mkdir()
+        taken = self.base.rpartition(":")[2]
+        folder = Path(self.mktemp()).absolute()
+        (folder / "messages").mkdir(parents=True)
         environment = {
             "IPF_HTTP_LISTEN": f"tcp:{taken}:interface=127.0.0.1", "IPF_MLLP_LISTEN": "tcp:0:interface=127.0.0.1",
             "IPF_MAPS_DIR": str(folder), "IPF_DB_URL": "postgresql://127.0.0.1:1/ipf", "IPF_TYPO": "1",
@@ -341,14 +291,14 @@ class CtlTests(TestCase):
         }  # fmt: skip
         file = folder / "ipf.env"
         file.write_text("# comment\n" + "".join(f"{name}='{value}'\n" for name, value in environment.items()))
-        healthy = await doctor.doctor(Api("http://127.0.0.1:1", seconds=2, reactor=reactor), self.output, file)
-        self.assertFalse(healthy)
-        shown = self.written.getvalue()
+        result = await self.ctl("doctor", "--env-file", str(file), base=NOWHERE)
+        self.assertEqual(result.exit_code, 1)
         for words in ("IPF_TYPO", "port HTTP", "inbox database", "no map for ADT_A01", "does not seem to run"):
-            self.assertIn(words, shown)
+            self.assertIn(words, result.stdout)
         file.write_text("IPF_WORKER_BATCH_SIZE=many\n")
-        self.assertFalse(await doctor.doctor(self.api, self.output, file))
-        self.assertIn("IPF_WORKER_BATCH_SIZE", self.written.getvalue())
+        result = await self.ctl("doctor", "--env-file", str(file))
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("IPF_WORKER_BATCH_SIZE", result.stdout)
 
     def test_messages_of_a_file(self) -> None:
         """Framed or not, whatever ends the lines."""
@@ -361,3 +311,26 @@ class CtlTests(TestCase):
             self.assertEqual(list(sending.split(content)), found)
         fresh = sending.with_control_id(b"MSH|^~\\&|A|B|C|D|1||ADT^A01|OLD|P|2.5\rPID|1\r").split(b"\r")
         self.assertEqual((fresh[0].count(b"|"), b"OLD" in fresh[0], fresh[1]), (11, False, b"PID|1"))
+
+    def file(self, name: str, content: str | bytes) -> str:
+        """The path of a file with this content."""
+        path = Path(self.mktemp()).absolute()
+        path.mkdir()
+        path /= name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return os.fspath(path)
+
+    async def silent(self, *, closes: bool = False) -> str:
+        """The address of a server that accepts connections and says nothing, or closes them."""
+        made: list[Protocol] = []
+
+        class Silent(Protocol):
+            def connectionMade(self) -> None:
+                made.append(self)
+                if closes and self.transport is not None:
+                    self.transport.loseConnection()
+
+        port = reactor.listenTCP(0, Factory.forProtocol(Silent), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.addCleanup(lambda: [one.transport.abortConnection() for one in made if one.transport])
+        return f"http://127.0.0.1:{port.getHost().port}"

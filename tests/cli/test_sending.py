@@ -19,7 +19,7 @@ from twisted.trial.unittest import TestCase
 from ipf.cli import sending
 from ipf.cli.api import Api
 from ipf.cli.mllp_sender import read_answer
-from ipf.cli.output import Output
+from ipf.cli.output import Form, Output
 from ipf.fhir.model.json import loads
 from ipf.hl7.framing import frame
 from ipf.pipeline.receive.group_commit import GroupCommit
@@ -103,7 +103,7 @@ class SendingTests(TestCase):
         self.patch(__import__("sys"), "stdout", written)
         api = Api("http://127.0.0.1:1", reactor=reactor)
         given: dict[str, Any] = {"connections": 1, "repeat": 1, "fresh_ids": False, "seconds": seconds, "quiet": quiet}
-        good = await sending.send(api, Output(True), files, target, **given)
+        good = await sending.send(api, Output(Form.JSON), files, target, **given)
         return good, loads(written.getvalue())
 
     async def test_acknowledgement_modes_of_the_real_receiver(self) -> None:

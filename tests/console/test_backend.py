@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from ipf.console.serving.backend import WRITE_SECONDS, Backend
@@ -28,7 +29,7 @@ class BackendTests(SynchronousTestCase):
     def test_only_reads_have_the_short_limit(self) -> None:
         """A trial or an installation compiles maps."""
         engine = Engine()
-        backend = Backend(engine, "http://engine", None, lambda: 0.0)  # type: ignore[arg-type]
+        backend = Backend(engine, "http://engine", None, Clock())  # type: ignore[arg-type]
         for work in (
             backend.get("/admin/mapping"),
             backend.fhir("/Patient", [], ""),

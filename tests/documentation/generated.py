@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference that are facts of the code: settings, paths of the admin API, `ipfctl`.
 
-What arrives: the tables of settings, the sections of `etc/ipf.env` and `etc/ipf-ui.env`, the OpenAPI documents, the
-rights of the console, and the commands of `ipfctl`.  `test_generated` fails until `bin/reference` has run.
+What arrives: the tables of settings, the sections of `etc/ipf.env` and `etc/ipf-ui.env`, the table of operations of the
+admin API, and the commands of `ipfctl`.  `test_generated` fails until `bin/reference` has run.
 
 usage: bin/reference
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import Field, fields
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,7 @@ import click
 from ipf.cli.main import cli as ipfctl
 from ipf.config.console import ConsoleSettings
 from ipf.config.settings import Settings
-from ipf.console.serving.rights import RIGHTS
-from ipf.wire.admin.schemas.document import document
-from ipf.wire.observe.openapi import document as observe_document
+from ipf.wire.reference.table import ADMIN, OBSERVE
 from tests.service_process import ROOT
 
 FOLDER = ROOT / "docs/reference"
@@ -89,23 +88,19 @@ def _shown(value: object) -> str:
 
 def admin_paths() -> str:
     """The page of the paths of the operator API."""
-    roles = {(one.method, f"/admin/{one.path}"): one.role.name.lower() for one in RIGHTS}
     lines = [
         "# Paths of the admin API",
         "",
-        "Written by `bin/reference` from the OpenAPI documents at `GET /admin/openapi.json` and",
-        "`GET /admin/observe/openapi.json`. `GET /admin/docs` shows them with parameters and bodies.",
+        "Written by `bin/reference` from the table of operations. `GET /admin/docs` shows parameters and bodies.",
         "[admin-api.md](admin-api.md) explains the paths. *Role* is the least role of the console for a path.",
         "",
         "| method | path | function | role |",
         "|---|---|---|---|",
     ]
-    for described in (document(""), observe_document("")):
-        for path, methods in described["paths"].items():
-            for method, operation in methods.items():
-                if method in ("get", "post", "put", "patch", "delete"):
-                    role = roles.get((method.upper(), path), "")
-                    lines.append(f"| {method.upper()} | `{path}` | {_cell(operation['summary'])} | {role} |")
+    for mount, routes in (("/admin", ADMIN), ("/admin/observe", OBSERVE)):
+        for route in routes:
+            row = (route.method, f"`{mount}{route.path}`", _cell(route.summary), route.role.name.lower())
+            lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +110,7 @@ def commands() -> str:
         "# Commands of ipfctl",
         "",
         "Written by `bin/reference` from the program; `ipfctl COMMAND --help` prints the same.",
-        "[ipfctl.md](ipfctl.md) has the global options, exit statuses, completion and sending.",
+        "[ipfctl.md](ipfctl.md) has the global options (`--output` ...), exit statuses, completion and sending.",
     ]
     for name, command in _commands(ipfctl, ()):
         usage = " ".join(
@@ -123,6 +118,7 @@ def commands() -> str:
         )
         lines += ["", f"## `ipfctl {' '.join((*name, usage)).strip()}`", "", _text(command.help or "")]
         options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+        options = [one for one in options if not {"--output", "--utc"}.intersection(one.opts) or one.required]
         if options:
             lines += ["", "| option | meaning |", "|---|---|"]
             lines += [f"| {_options(one)} | {_cell(one.help or '')} |" for one in options]
@@ -150,7 +146,7 @@ def _options(option: click.Option) -> str:
 
 def _text(help_text: str) -> str:
     """A docstring as paragraphs of Markdown."""
-    return re.sub(r"(?<!\n)\n(?!\n)", " ", help_text.replace("\b", "").strip())
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(help_text.replace("\b", "")))
 
 
 def _cell(text: str) -> str:

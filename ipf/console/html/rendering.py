@@ -77,11 +77,11 @@ def moment_of(value: object) -> datetime | None:
 
 
 def when(value: object, form: str = "time") -> Markup:
-    """A time.  `form`: `time`, `day`, or `ago` (how long it is past), which the script keeps up to date."""
+    """A time.  `form`: `time`, or `clock`: hours, minutes and seconds alone."""
     moment = moment_of(value)
     if moment is None:
         return Markup("&ndash;")
-    text = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{moment:%H:%M:%S}" if form == "clock" else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" data-form="{}" title="{}">{}</time>').format(
         moment.isoformat().replace("+00:00", "Z"), form, text, text
     )

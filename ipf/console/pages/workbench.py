@@ -13,11 +13,11 @@ from ipf.console.content.coverage import coverage, coverage_of
 from ipf.console.content.elements import Change, changes
 from ipf.console.content.trace import trace_view
 from ipf.console.pages.overview import all_of
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused
 from ipf.console.serving.lists import number_of
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 MOST_SHOWN, MOST_CHANGES, MOST_COMPARED, NEWEST = 20, 200, 200, 30
 NEW_MAP = """/// url = "http://example.org/StructureMap/ADT_A01"

@@ -11,25 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from secrets import token_urlsafe
 
 from ipf.config.console import ConsoleSettings
+from ipf.wire.admin.route import Role
 
 MOST, MOST_OF_PERSON = 1000, 50
 """Sessions at once, and of one person; the one that was idle longest makes room."""
 
 Clock = Callable[[], float]
-
-
-class Role(IntEnum):
-    """What a person may do; each includes the ones before."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
 
 
 @dataclass(slots=True)
@@ -70,15 +62,16 @@ class Sessions:
         self._known[session.id] = session
         return session
 
-    def find(self, id: str) -> Session | None:
-        """The session of this id, which is used now; None when there is none or it ended."""
+    def find(self, id: str, *, is_use: bool = True) -> Session | None:
+        """The session of this id; None when there is none or it ended.  `is_use`: it is used now, and stays open."""
         session, now = self._known.get(id), self._now()
         if session is None:
             return None
         if self._is_over(session, now):
             del self._known[id]
             return None
-        session.used = now
+        if is_use:
+            session.used = now
         return session
 
     def is_open(self, session: Session) -> bool:

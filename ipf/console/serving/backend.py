@@ -9,24 +9,36 @@ Source: interface specification "Operator UI".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
+from ipf.console.serving.pulse import NoAnswer, Pulse
 from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.wire.client.remote_service import RemoteService, Response
 
 WRITE_SECONDS = 300.0
 """The time limit of everything but reads: a trial or an installation compiles maps, which takes a busy machine long."""
+_WRITE_FAILURES = 2
+"""Questions without an answer that end a write: whether it was done is not known then."""
 ACTOR = "X-Ipf-Actor"
 """The signed-in person on whose behalf the console writes; the engine's audit trail names him."""
 
 
 class BackendDown(Exception):
-    """The engine did not answer.  The text is the reason."""
+    """The engine did not answer.  The text is the reason.
+
+    `since`: the time of its last answer; None when it answers other requests.
+    """
+
+    def __init__(self, text: str, since: datetime | None = None) -> None:
+        super().__init__(text)
+        self.since = since
 
 
 class BackendRefused(Exception):
@@ -41,7 +53,7 @@ _Outcome = tuple[Any, BackendDown | BackendRefused | None]
 
 
 class Backend:
-    """`url`: address of the engine; `token`: of its admin API, None = it has none; `now`: seconds, of any clock.
+    """`url`: address of the engine; `token`: of its admin API, None = it has none; `clock`: seconds and callLater.
 
     `fhir_url`: address of its FHIR listener; None: it is the same.
     """
@@ -51,14 +63,16 @@ class Backend:
         service: RemoteService,
         url: str,
         token: str | None,
-        now: Callable[[], float],
+        clock: IReactorTime,
         fhir_url: str | None = None,
     ) -> None:
         self._service = service
         self._url = url.rstrip("/")
         self._fhir_url = self._url if fhir_url is None else fhir_url.rstrip("/")
         self._token = token
-        self._now = now
+        self._now = clock.seconds
+        self.pulse = Pulse(service, self._url, clock)
+        self._fhir_pulse = self.pulse if self._fhir_url == self._url else Pulse(service, self._fhir_url, clock)
         self._shared: dict[str, tuple[float, Deferred[_Outcome]]] = {}
 
     async def shared(self, path: str, parameters: Mapping[str, Any] | None = None, seconds: float = 1.0) -> Any:
@@ -137,10 +151,12 @@ class Backend:
 
     async def _request(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         seconds = None if method == "GET" else WRITE_SECONDS
+        pulse = self.pulse if url.startswith(f"{self._url}/admin") else self._fhir_pulse
         try:
-            return await self._service.request(method, url, body, headers, seconds)
-        except Problem as problem:
-            raise BackendDown(problem.text) from None
+            request = self._service.request(method, url, body, headers, seconds)
+            return await pulse.watched(request, 1 if method == "GET" else _WRITE_FAILURES)
+        except NoAnswer as none:
+            raise BackendDown(str(none), none.since) from None
 
 
 def decoded(response: Response) -> Any:

@@ -14,10 +14,10 @@ from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
 from ipf.hl7.direction import escaped
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 SIZE, EXPORT_SIZE, MOST_EXPORTED = 50, 500, 10_000
 

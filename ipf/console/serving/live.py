@@ -143,9 +143,23 @@ Listen = Callable[[Console, Session, Mapping[str, str], Mapping[str, str]], List
 
 
 def resource(console: Console, hub: LiveHub, listeners: Mapping[str, Listen]) -> IResource:
-    """`GET /live/NAME`: the streams of signed-in people."""
+    """`GET /live/NAME`: the streams of signed-in people; `GET /live/pulse`: whether the engine answers."""
     app = Klein()
     app.url_map.strict_slashes = False
+
+    @app.route("/pulse", methods=["GET"])
+    async def pulse(web: IRequest) -> bytes:
+        """Whether the engine answers, for every page; asking is no use of the session."""
+        request: Any = web
+        headers = header_fields(request.requestHeaders.getAllRawHeaders())
+        found = console.settings.base_url or base_url_of(request, headers.get("host", ""), ())
+        if session_of(console, headers, found, is_use=False) is None:
+            request.setResponseCode(401)
+            return b""
+        request.responseHeaders.setRawHeaders("Content-Type", ["application/json"])
+        request.responseHeaders.setRawHeaders("Cache-Control", ["no-store"])
+        engine = console.backend.pulse
+        return dumps({"up": await engine.lives(), "since": engine.answered_at.isoformat(timespec="milliseconds")})
 
     @app.route("/<name>", methods=["GET"])
     def stream(web: IRequest, name: str) -> Any:

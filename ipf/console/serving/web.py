@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -20,13 +21,14 @@ from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.html.texts import language_of
 from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
-from ipf.console.people.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
+from ipf.console.people.sessions import Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.people.sign_in import SignIn
 from ipf.console.serving.backend import Backend, BackendDown, BackendRefused
-from ipf.console.serving.rights import WhenMasked, right_for
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
+from ipf.wire.admin.route import Role, WhenMasked
 from ipf.wire.client.remote_service import Response
+from ipf.wire.reference.table import route_for
 
 HTML = "text/html; charset=utf-8"
 POLICY = (
@@ -144,7 +146,7 @@ class View:
 
     def _permit(self, method: str, path: str) -> None:
         """NotAllowed, or Masked, unless the table of rights lets this role do it."""
-        right = right_for(method, path.removeprefix("/admin/").partition("?")[0])
+        right = route_for(method, path.removeprefix("/admin").partition("?")[0])
         if right is None or not self.may(right.role):
             raise NotAllowed(right.role.name.lower() if right else "")
         if right.masked is WhenMasked.NO and self.is_masked:
@@ -215,6 +217,7 @@ def render(
         "is_masked": session is not None and is_masked(console, session),
         "theme": cookies_of(request.headers).get("ipf-theme", "auto"),
         "view_url": url_of(request),
+        "pulse": console.backend.pulse,
         **values,
     }
     return Answer(status, console.renderer.page(template, language, shown), _HEADERS, HTML)
@@ -241,12 +244,20 @@ async def answer(console: Console, route: Route, request: Request, parts: Mappin
         status = refused.status if refused.status in (400, 404, 409, 413, 422) else 502
         return problem_page(view, status, "missing" if status == 404 else "refused", str(refused))
     except BackendDown as down:
-        return problem_page(view, 502, "down" if request.method in _SAFE else "undone", str(down))
+        return down_page(view, down)
 
 
-def problem_page(view: View, status: int, name: str, detail: str = "") -> Answer:
+def problem_page(view: View, status: int, name: str, detail: str = "", since: datetime | None = None) -> Answer:
     """A page that says what is wrong: the texts `problem.NAME`, and the words of the engine."""
-    return view.page("problem.html", status, title=f"problem.{name}", text=f"problem.{name}_text", detail=detail)
+    texts = {"title": f"problem.{name}", "text": f"problem.{name}_text"}
+    return view.page("problem.html", status, **texts, detail=detail, since=since)
+
+
+def down_page(view: View, down: BackendDown) -> Answer:
+    """The engine did not answer: since when, or that it answers other requests; of a write, that it may be done."""
+    if view.request.method not in _SAFE:
+        return problem_page(view, 502, "undone", str(down), down.since)
+    return problem_page(view, 502, "slow" if down.since is None else "down", str(down), down.since)
 
 
 def refuse(problem: Problem) -> Answer:
@@ -254,11 +265,11 @@ def refuse(problem: Problem) -> Answer:
     return Answer(problem.rendering.http_status, f"{problem.text}\n".encode(), _HEADERS, "text/plain; charset=utf-8")
 
 
-def session_of(console: Console, headers: Mapping[str, str], address: str) -> Session | None:
-    """The session of the cookie.  `address`: as the browser addressed the console."""
+def session_of(console: Console, headers: Mapping[str, str], address: str, *, is_use: bool = True) -> Session | None:
+    """The session of the cookie.  `address`: as the browser addressed the console.  `is_use`: it stays open for it."""
     is_tls = (console.settings.base_url or address).startswith("https:")
     found = cookies_of(headers).get(cookie_name(is_tls))
-    return console.sessions.find(found) if found else None
+    return console.sessions.find(found, is_use=is_use) if found else None
 
 
 def is_secure(console: Console, request: Request) -> bool:
@@ -317,7 +328,7 @@ def _to_sign_in(console: Console, request: Request, language: str) -> Answer:
     if request.method in _SAFE:
         return redirect(_sign_in_url(url_of(request)))
     values = {"title": "problem.ended", "text": "problem.ended_text", "detail": "",
-              "again": _sign_in_url(_own_path(request.headers.get("referer", "")))}  # fmt: skip
+              "since": None, "again": _sign_in_url(_own_path(request.headers.get("referer", "")))}  # fmt: skip
     return render(console, request, "problem.html", language, None, 401, values)
 
 

@@ -1,10 +1,14 @@
-// What every page does: times in the reader's zone, the token of scripted requests, pages that try again.
+// What every page does: times in the reader's zone, the token of scripted requests.
 "use strict";
 (() => {
   const full = new Intl.DateTimeFormat(document.documentElement.lang, {dateStyle: "medium", timeStyle: "medium"});
   const short = new Intl.DateTimeFormat(document.documentElement.lang, {month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit"});
   const year = new Date().getFullYear();
-  const form = (time, at) => (time.closest("td") && at.getFullYear() === year ? short : full).format(at); // tables are narrow
+  const clock = new Intl.DateTimeFormat(document.documentElement.lang, {timeStyle: "medium"});
+  const form = (time, at) => { // tables are narrow
+    const kind = time.dataset.form === "clock" ? clock : time.closest("td") && at.getFullYear() === year ? short : full;
+    return kind.format(at);
+  };
   const show = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
@@ -14,12 +18,9 @@
   window.ipfTimes = show;
   // A live stream: reconnects by itself; a session that has ended leads to the sign-in.  Returns what closes it.
   window.ipfLive = (url, name, take) => {
-    const source = new EventSource(url), down = document.getElementById("down");
+    const source = new EventSource(url);
     source.addEventListener(name, (event) => take(JSON.parse(event.data)));
-    source.addEventListener("open", () => { down.hidden = true; });
-    source.addEventListener("error", () => {
-      if (source.readyState === EventSource.CLOSED) location.reload(); else down.hidden = false;
-    });
+    source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) location.reload(); });
     addEventListener("pagehide", () => source.close());
     return () => source.close();
   };
@@ -28,9 +29,10 @@
   document.addEventListener("htmx:configRequest", (event) => {
     event.detail.headers["X-CSRF-Token"] = document.querySelector("meta[name=csrf]").content;
   });
-  const failed = (event) => { document.getElementById("failed").hidden = event.type === "htmx:beforeRequest"; };
+  const failed = (event) => { // while the engine does not answer, the page says so above
+    document.getElementById("failed").hidden = event.type === "htmx:beforeRequest" || document.body.classList.contains("is-down");
+  };
   for (const name of ["htmx:responseError", "htmx:sendError", "htmx:beforeRequest"]) document.addEventListener(name, failed);
-  if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 3000);
   document.addEventListener("click", (event) => {
     for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   });

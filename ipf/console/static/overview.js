@@ -19,7 +19,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => chart.redraw());
   new ResizeObserver(() => chart.setSize({width: box.clientWidth - 24, height: 220})).observe(box);
 
-  const down = document.getElementById("down"), parts = document.getElementById("parts");
+  const parts = document.getElementById("parts");
   const number = new Intl.NumberFormat(document.documentElement.lang);
   const put = (figure, text) => {
     if (figure.textContent === text) return;
@@ -37,10 +37,22 @@
   };
   age();
   setInterval(age, 1000);
-  let before = null;
+  let before = null, fine = null;
+  document.addEventListener("ipf:pulse", (event) => { // the headline turns, and comes back with what it said
+    const {up, text} = event.detail, verdict = document.getElementById("verdict");
+    if (!up) {
+      fine ??= {html: verdict.innerHTML, name: verdict.className};
+      verdict.className = "verdict bad";
+      if (verdict.textContent !== text) verdict.textContent = text;
+    } else if (fine !== null) {
+      verdict.className = fine.name;
+      verdict.innerHTML = fine.html;
+      fine = null;
+      htmx.trigger(parts, "changed");
+    }
+  });
   window.ipfLive("/live/state", "state", (state) => {
-    down.hidden = state.up;
-    if (!state.up) return;
+    if (!state.up) return; // pulse.js says so, on every page
     for (const figure of document.querySelectorAll("[data-queue]")) {
       const count = state.queue[figure.dataset.queue];
       put(figure, count === null ? "\u2013" : number.format(count));

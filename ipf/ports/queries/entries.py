@@ -52,6 +52,7 @@ class Entry:
     `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
     is kept then.  `sets`: of a Patient or Encounter, the sets of segments that the message states of it.
     `numbered`: of a converted message, the references that name a resource by an order number.
+    `targets_unit`: of a Provenance, whose target becomes what the unit writes; it is not stored when that is nothing.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -70,6 +71,7 @@ class Entry:
     sources: FieldSources | None = None
     sets: tuple[SegmentSet, ...] = ()
     numbered: tuple[NumberedLink, ...] = ()
+    targets_unit: bool = False
 
 
 Link = tuple[Json, str, int]

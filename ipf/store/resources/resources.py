@@ -24,6 +24,7 @@ from ipf.ports import (
     FhirTransaction,
     Lookup,
     LookupResult,
+    MatchLocks,
     SearchPage,
     Version,
     Writes,
@@ -324,15 +325,15 @@ class PostgresFhirTransaction:
             lock = ""
         return merged(found)
 
-    async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+    async def lock(self, conditions: Sequence[Condition], locks: MatchLocks) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.
 
         The matches must be read after the locks are held.  Each statement has its own snapshot, so one round trip is
         enough, unless there are symbols that another writer may be adding while it holds the locks.
         """
         if len(conditions) > BATCH_SIZE:
-            return await self._lock_many(conditions)
-        lock = lock_call(conditions)
+            return await self._lock_many(conditions, locks)
+        lock = lock_call(locks)
         tenants, parameters = _tenants(conditions), condition_parameters(conditions)
         if not self._symbols.has(tenants, parameters):
             await self._session.many(lock)
@@ -340,17 +341,17 @@ class PostgresFhirTransaction:
         rows = await self._session.many(script(lock, match_call(conditions, self._symbols)))
         return matches(conditions, rows, await self._general(conditions))
 
-    async def _lock_many(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+    async def _lock_many(self, conditions: Sequence[Condition], locks: MatchLocks) -> list[Sequence[Version]]:
         """Take all locks in their order, then match in batches."""
-        await self._session.many(await self._run_in_thread(lambda: lock_call(conditions)))
+        await self._session.many(await self._run_in_thread(lambda: lock_call(locks)))
         result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(result.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
-        """Matches of the conditions that are no single tokens, by position; at most MATCH_LIMIT each."""
+        """Matches of the conditions that are no single tokens, by position; at most their count or MATCH_LIMIT each."""
         found: dict[int, Sequence[Version]] = {}
         for position, (tenant, query) in general_conditions(conditions):
-            matched = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
+            matched = await Search(tenant, self._session.many, self._symbols).first(query, query.count or MATCH_LIMIT)
             found[position] = await with_sources(self._session.many, self._symbols, tenant, matched)
         return found
 
