@@ -63,7 +63,7 @@ class CoverageTests(TestCase):
                 with self.subTest(file=file.name, key=note.key):
                     field = re.sub(
                         r"(?<=-)(\d+)\.\d+$", r"\1", note.key
-                    )  # `OBR-26.2`: a component of a field of the table
+                    )  # `OBR-26.2`: a component
                     self.assertIn(field, known)
 
     def test_served_tables_exist(self) -> None:
