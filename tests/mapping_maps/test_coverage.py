@@ -61,9 +61,7 @@ class CoverageTests(TestCase):
                 if re.split(r"[-.\[]", note.key)[0] not in owners:
                     continue
                 with self.subTest(file=file.name, key=note.key):
-                    field = re.sub(
-                        r"(?<=-)(\d+)\.\d+$", r"\1", note.key
-                    )  # `OBR-26.2`: a component
+                    field = re.sub(r"(?<=-)(\d+)\.\d+$", r"\1", note.key)  # `OBR-26.2`: a component
                     self.assertIn(field, known)
 
     def test_served_tables_exist(self) -> None:
