@@ -10,6 +10,8 @@ txpostgres connects, sends queries through its cursors and calls notify observer
 - A connection that is lost while nothing runs calls `died` instead of raising in the reactor.
 - Cancelling ends the attempt to connect.  txpostgres would ask libpq to cancel, which blocks until the server answers.
 - A statement that the server cancels fails with psycopg2's error, which has the SQLSTATE.
+- A statement of megabytes is handed to libpq in a thread: libpq copies it, which held the reactor for 0.3 to 0.9 s with
+  a document of 60 MB.  The socket is not watched meanwhile, so that one thread at a time uses the connection.
 
 Sources: https://txpostgres.readthedocs.io/, https://www.psycopg.org/docs/advanced.html#asynchronous-support,
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PQCONNECTSTARTPARAMS
@@ -24,6 +26,7 @@ from typing import Any
 import psycopg2
 from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from txpostgres import txpostgres
@@ -32,18 +35,35 @@ log = Logger()
 
 Row = tuple[Any, ...]
 
+_LARGE = 4_000_000  # characters of a statement
+
 
 class FailoverCursor(txpostgres.Cursor):  # type: ignore[misc]  # txpostgres has no types
     """A cursor that leaves the polling to its connection."""
 
     def _doit(self, name: str, *args: Any) -> Deferred[Any]:
         """Call a method of psycopg2's cursor; fires with this cursor when the query is complete."""
+        if name == "execute" and len(args[0]) > _LARGE:
+            return self._execute_in_thread(*args)
         try:
             getattr(self._cursor, name)(*args)
         except Exception:
             return fail()
         polling: Deferred[Any] = self._connection.poll(self)
         return polling
+
+    def _execute_in_thread(self, *args: Any) -> Deferred[Any]:
+        """`execute` for a large statement."""
+        connection, reactor = self._connection, self._connection.reactor
+        reactor.removeReader(connection)
+
+        def sent(result: Any) -> Any:
+            if connection.is_open:
+                reactor.addReader(connection)
+            return result if isinstance(result, Failure) else connection.poll(self)
+
+        sending: Deferred[Any] = deferToThreadPool(reactor, reactor.getThreadPool(), self._cursor.execute, *args)
+        return sending.addBoth(sent)
 
     def rows(self) -> list[Row]:
         """The rows of the last statement."""
@@ -77,6 +97,11 @@ class FailoverConnection(txpostgres.Connection):  # type: ignore[misc]  # txpost
             self._unwatch()
             self._connection.close()
             super().close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been made and neither closed nor lost."""
+        return self._connection is not None and not self._connection.closed
 
     def fileno(self) -> int:
         """A duplicate of libpq's socket; the next one after `_unwatch`, -1 once closed."""

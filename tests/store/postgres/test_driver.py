@@ -6,14 +6,16 @@ import os
 import weakref
 from typing import Any
 
-from psycopg2 import OperationalError
+from psycopg2 import InterfaceError, OperationalError
 from psycopg2.errors import QueryCanceled, UniqueViolation
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.python import threadpool
 from twisted.trial.unittest import TestCase
 from txpostgres import txpostgres
 
 from ipf.errors import StoreUnreachable
+from ipf.store.postgres import driver
 from ipf.store.postgres.connect import connect
 from ipf.store.postgres.driver import FailoverConnection, Row
 from tests import postgres
@@ -122,6 +124,47 @@ class DriverTest(TestCase):
         text = "x" * 20_000_000
         ((found,),) = await self._rows(f"SELECT '{text}'")
         self.assertEqual(len(found), len(text))
+
+    async def test_large_statements_are_copied_in_a_thread(self) -> None:
+        """Not in the reactor's, which goes on; the connection is watched again afterwards."""
+        self.patch(driver, "_LARGE", 1000)
+        threads: list[bool] = []
+        execute = threadpool.ThreadPool.callInThreadWithCallback
+
+        def noted(pool: Any, on_result: Any, work: Any, *args: Any, **named: Any) -> Any:
+            threads.append(self.driver not in reactor.getReaders())  # type: ignore[attr-defined]
+            return execute(pool, on_result, work, *args, **named)
+
+        self.patch(threadpool.ThreadPool, "callInThreadWithCallback", noted)
+        for size, count in ((10, 0), (2000, 1), (6_000_000, 2)):
+            self.assertEqual(await self._rows(f"SELECT length('{'x' * size}')"), [(size,)])
+            self.assertEqual(len(threads), count, size)
+            self.assertIn(self.driver, reactor.getReaders())  # type: ignore[attr-defined]
+        self.assertEqual(threads, [True, True], "nobody else uses the connection meanwhile")
+        with self.assertRaises(UniqueViolation):
+            await self._rows(f"CREATE TABLE u (id integer UNIQUE); INSERT INTO u VALUES (1), (1); {' ' * 2000}")
+        self.assertEqual(await self._rows("SELECT 1"), [(1,)])
+        with self.assertRaises(ValueError):  # refused before it is sent
+            await self._rows("SELECT '\ud800" + "x" * 2000 + "'")
+        self.assertEqual(await self._rows("SELECT 2"), [(2,)])
+
+    async def test_closed_while_a_large_statement_is_copied(self) -> None:
+        """It ends with an error; nothing is watched and nothing is logged."""
+        self.patch(driver, "_LARGE", 1000)
+        running = self._start(f"SELECT length('{'x' * 5_000_000}'), pg_sleep(300)")
+        self.driver.close()
+        with self.assertRaises(Exception) as ended:
+            await running
+        self.assertIsInstance(ended.exception, InterfaceError | OperationalError)
+        self.assertNotIn(self.driver, reactor.getReaders())  # type: ignore[attr-defined]
+        self.assertEqual(self.flushLoggedErrors(), [])
+
+    async def test_lost_while_a_large_statement_is_copied(self) -> None:
+        self.patch(driver, "_LARGE", 1000)
+        running = self._start(f"SELECT length('{'x' * 5_000_000}'), pg_sleep(300)")
+        await self._kill()
+        with self.assertRaises(OperationalError):
+            await running
 
     async def test_rows_are_not_kept(self) -> None:
         """A connection of the pool that waits holds nothing of its last query."""
