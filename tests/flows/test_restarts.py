@@ -43,7 +43,7 @@ class RestartTests(TestCase):
             self.assertFalse((scenario.postgres / "postmaster.pid").exists(), service.log_tail())
 
     async def acknowledges_before_it_converts(self, scenario: Scenario) -> None:
-        """Maps that have compiled before keep nobody waiting: readiness says that converters are starting."""
+        """Maps that have compiled before keep nobody waiting: health says that converters are starting."""
         service, feed = scenario.service, scenario.feed
         held = await until(lambda: service.converters, "a converter process")
         for pid in held:
@@ -51,12 +51,14 @@ class RestartTests(TestCase):
         before = len(feed.accepted)
         await until(lambda: len(feed.accepted) > before, "a message is acknowledged")
 
-        async def readiness() -> Any:
-            status, found = await asyncio.to_thread(service.get, "/actuator/health/readiness")
-            return found if status == 503 and "components" in found else None
+        async def health() -> Any:
+            status, found = await asyncio.to_thread(service.get, "/actuator/health")
+            return found if status == 503 else None
 
-        found = await until(readiness, "readiness is answered")
+        found = await until(health, "health is answered")
         self.assertEqual(found["components"]["startup"]["status"], "DOWN")
+        status, _ = await asyncio.to_thread(service.get, "/actuator/health/readiness")
+        self.assertEqual(status, 503)
         for pid in held:
             os.kill(pid, signal.SIGCONT)
 
