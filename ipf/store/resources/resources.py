@@ -388,15 +388,15 @@ class PostgresFhirTransaction:
         return refused
 
     async def _read_and_commit(self, reads: Callable[[], Awaitable[None]] | None) -> None:
-        """Commit after `reads`; without them, what was written is committed."""
+        """Commit after `reads`, unless what was written is committed already."""
         if reads is not None:
             await reads()
-            await self._session.commit()
+        await self._session.commit()
 
     async def _commit_many(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None) -> str:
         """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.
 
-        The last one, which locks the rows of subscriptions when there are events, is sent with the COMMIT.
+        The last one, which may lock subscriptions, is sent with the COMMIT; not one of megabytes, which it would copy.
         """
         tenants, parameters, units = await self._run_in_thread(lambda: required_symbols(writes))
         await self._symbols.ensure(tenants, parameters)
@@ -405,7 +405,7 @@ class PostgresFhirTransaction:
         call, refused = await self._run_in_thread(lambda: next(calls, "")), ""
         while call:
             following = await self._run_in_thread(lambda: next(calls, ""))
-            await (self._session.many(call) if following or reads else self._session.commit(call))
+            await (self._session.many(call) if following or reads or len(call) > _LARGE else self._session.commit(call))
             refused = refused or refusal(self._session.warnings())
             call = following
         await self._read_and_commit(reads)
