@@ -12,7 +12,8 @@ A comment before a block says what it is; each block of a tutorial or a how-to g
     <!-- output: background -->   what the background command prints, now or later
     <!-- not run: REASON -->      a command for another machine
 
-Ports of the page are replaced by free ones, and `bin/` by the folder of this checkout.
+Ports of the page are replaced by free ones, and `bin/` by the folder of this checkout.  `ipfctl` waits as long as tests
+do, since a machine under load compiles all maps for longer than its own timeout.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Page:
         self._engine = engine
         self._ports = {one: str(free_port()) for one in _PORTS}
         self._ports |= {"8090": str(engine.http_port), "2575": str(engine.mllp_port)}
+        self._commands = engine.folder / "commands"
+        self._commands.mkdir(exist_ok=True)
+        ipfctl = self._commands / "ipfctl"
+        ipfctl.write_text(f'#!/bin/sh\nexec {ROOT}/bin/ipfctl --timeout {PATIENCE:g} "$@"\n')
+        ipfctl.chmod(0o755)
         self._background: list[tuple[subprocess.Popen[bytes], Path]] = []
         self._printed = ""
 
@@ -115,11 +121,11 @@ class Page:
         """The text with the ports and the folder of this run."""
         ports = "|".join(self._ports)
         text = re.sub(rf"(?<![\w.])({ports})(?!\d)", lambda port: self._ports[port[1]], text)
-        return _BIN.sub(f"{ROOT}/bin/", text)
+        return _BIN.sub(f"{ROOT}/bin/", text.replace("bin/ipfctl", f"{self._commands}/ipfctl"))
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPF_", "SUBSCRIPTION_"))}
-        path = f"{ROOT}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{self._commands}:{ROOT}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return kept | {"PATH": path, "IPFCTL_URL": self._engine.base_url, "COLUMNS": "120"}
 
     def _command(self, text: str) -> tuple[int, str]:

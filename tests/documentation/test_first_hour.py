@@ -6,5 +6,8 @@ from tests.documentation.pages import PageTestCase
 
 
 class FirstHourTests(PageTestCase):
-    def test_first_message_and_first_map(self) -> None:
-        self.run_pages("tutorials/first-message.md", "tutorials/first-map.md")
+    def test_first_message(self) -> None:
+        self.run_pages("tutorials/first-message.md")
+
+    def test_first_map(self) -> None:
+        self.run_pages("tutorials/first-map.md")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from tests.documentation.pages import PageTestCase
+from tests.waiting import LIMIT
 
 GROUP = "flows"
 
 
 class HowToTests(PageTestCase):
+    timeout = 4 * LIMIT
+
     def test_failures(self) -> None:
         self.run_pages("how-to/debug-a-dead-letter.md", "how-to/debug-a-subscription.md", "how-to/replay-messages.md")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from tests.documentation.pages import PageTestCase
+from tests.waiting import LIMIT
 
 GROUP = "clients"
 _COMMAND = "```sh\npython3 subscriber.py\n"
 
 
 class SubscriberTests(PageTestCase):
+    timeout = 4 * LIMIT
+
     def test_in_javascript(self) -> None:
         self.run_pages("tutorials/first-subscriber.md", changed=(_COMMAND, "```sh\nnode subscriber.mjs\n"))
 

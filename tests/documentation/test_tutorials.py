@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from tests.documentation.pages import PageTestCase
+from tests.waiting import LIMIT
 
 GROUP = "flows"
 
 
 class TutorialTests(PageTestCase):
+    timeout = 4 * LIMIT
+
     def test_first_subscriber(self) -> None:
         self.run_pages("tutorials/first-subscriber.md")
 
