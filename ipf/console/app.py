@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
 from ipf.console.people.sessions import Session
 from ipf.console.serving import account, live
 from ipf.console.serving.backend import BackendDown, decoded
+from ipf.console.serving.filters import asked
 from ipf.console.serving.live import Listener
 from ipf.console.serving.proxy import PASSED, admin_path, proxy_mask, right_of
 from ipf.console.serving.tail import TailListener
@@ -104,7 +106,8 @@ def state_listener(
 
 def message_tail(console: Console, session: Session, headers: Mapping[str, str], query: Mapping[str, str]) -> Listener:
     """The rows of the message list as they come."""
-    filters = {one.name: query[one.name].strip() for one in MESSAGES.filters if query.get(one.name, "").strip()}
+    given = {one.name: query[one.name].strip() for one in MESSAGES.filters if query.get(one.name, "").strip()}
+    filters = asked(given, datetime.now(UTC))
     columns = MESSAGES.columns_of(query.get("columns", ""))
     return TailListener(console.renderer, language_for(headers), MESSAGES, columns, filters)
 

@@ -41,6 +41,8 @@ _DYNAMIC = (
     "sign_in.",
     "message.",
     "app.theme_",
+    "app.zone_",
+    "list.ago_",
     "dead.",
     "browse.",
     "overview.wrong_",

@@ -101,13 +101,15 @@ async def ended(console: Console, request: Request) -> Answer:
 
 
 async def choose(view: View) -> Answer:
-    """`POST /preferences`: language and theme of this browser."""
+    """`POST /preferences`: language, theme and time zone of this browser."""
     given, secure = view.form, is_secure(view.console, view.request)
     chosen = []
     if given.get("language") in LANGUAGES:
         chosen.append(cookie("ipf-language", given["language"], secure, seconds=_YEAR))
     if given.get("theme") in ("auto", "light", "dark"):
         chosen.append(cookie("ipf-theme", given["theme"], secure, seconds=_YEAR))
+    if given.get("zone") in ("auto", "utc"):
+        chosen.append(cookie("ipf-zone", given["zone"], secure, seconds=_YEAR))
     return redirect(safe_target(given.get("to", "/")), *chosen)
 
 

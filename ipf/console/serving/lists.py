@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
+from ipf.console.serving.filters import AGO, TIMES, asked
 from ipf.console.serving.web import Route, View
 from ipf.hl7.direction import escaped
 from ipf.ports import Answer
@@ -90,11 +92,12 @@ class ListPage:
     async def page(self, view: View) -> Answer:
         """One page of rows."""
         filters, offset = self.given(view), number_of(view.parameters.get("offset", ""))
-        found = await view.get(self.path, {**filters, "limit": SIZE, "offset": offset})
+        found = await view.get(self.path, {**asked(filters, datetime.now(UTC)), "limit": SIZE, "offset": offset})
         views = (await view.get("/admin/views", {"area": self.area}))["items"]
         return view.page(
             self.template, list=self, found=found, filters=filters, columns=self.chosen(view), link=view.link,
-            views=views, query=urlencode(view.request.query), **self.further(view, filters, offset),
+            views=views, query=urlencode(view.request.query), times=TIMES, ago=AGO,
+            **self.further(view, filters, offset),
         )  # fmt: skip
 
     def further(self, view: View, filters: Mapping[str, str], offset: int) -> dict[str, Any]:
@@ -103,12 +106,12 @@ class ListPage:
 
     async def export(self, view: View) -> Answer:
         """The rows of this view as CSV, at most MOST_EXPORTED."""
-        columns = self.chosen(view)
+        columns, filters = self.chosen(view), asked(self.given(view), datetime.now(UTC))
         out = StringIO()
         writer = csv.writer(out)
         writer.writerow([one.name for one in columns])
         for offset in range(0, MOST_EXPORTED, EXPORT_SIZE):
-            found = await view.get(self.path, {**self.given(view), "limit": EXPORT_SIZE, "offset": offset})
+            found = await view.get(self.path, {**filters, "limit": EXPORT_SIZE, "offset": offset})
             writer.writerows([[cell(item.get(one.name)) for one in columns] for item in found["items"]])
             if offset + EXPORT_SIZE >= found["total"]:
                 break

@@ -216,6 +216,7 @@ def render(
         "is_sandbox": console.is_sandbox(),
         "is_masked": session is not None and is_masked(console, session),
         "theme": cookies_of(request.headers).get("ipf-theme", "auto"),
+        "zone": cookies_of(request.headers).get("ipf-zone", "auto"),
         "view_url": url_of(request),
         "pulse": console.backend.pulse,
         **values,

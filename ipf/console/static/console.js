@@ -1,14 +1,12 @@
 // What every page does: times in the reader's zone, the token of scripted requests.
 "use strict";
 (() => {
-  const full = new Intl.DateTimeFormat(document.documentElement.lang, {dateStyle: "medium", timeStyle: "medium"});
-  const short = new Intl.DateTimeFormat(document.documentElement.lang, {month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit"});
-  const year = new Date().getFullYear();
-  const clock = new Intl.DateTimeFormat(document.documentElement.lang, {timeStyle: "medium"});
-  const form = (time, at) => { // tables are narrow
-    const kind = time.dataset.form === "clock" ? clock : time.closest("td") && at.getFullYear() === year ? short : full;
-    return kind.format(at);
-  };
+  // One way to write a time, 24 hours, which filters take as it is: 2026-11-29 18:15:49.
+  window.ipfZone = document.documentElement.dataset.zone === "utc" ? "UTC" : undefined;
+  const written = new Intl.DateTimeFormat("sv-SE", {dateStyle: "short", timeStyle: "medium", timeZone: window.ipfZone});
+  const clock = new Intl.DateTimeFormat("sv-SE", {timeStyle: "medium", timeZone: window.ipfZone});
+  window.ipfTime = (at) => written.format(at) + (window.ipfZone ? " UTC" : "");
+  const form = (time, at) => time.dataset.form === "clock" ? clock.format(at) : window.ipfTime(at);
   const show = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);

@@ -24,6 +24,17 @@
     const row = event.target.closest("tr[data-href]");
     if (row && !event.target.closest("a") && !getSelection().toString()) location.href = row.dataset.href;
   });
+  // Times of a filter: shown in the zone of the page, sent with it.  What is no time of a page goes as it was typed.
+  for (const input of document.querySelectorAll("input[data-time]")) {
+    if (/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(input.value)) input.value = window.ipfTime(new Date(input.value));
+    input.form.addEventListener("submit", () => {
+      const found = input.value.trim().match(/^(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d))?)?$/);
+      if (!found) return;
+      const [year, month, ...rest] = found.slice(1).map((part) => Number(part ?? 0)), parts = [year, month - 1, ...rest];
+      const at = window.ipfZone === "UTC" ? new Date(Date.UTC(...parts)) : new Date(...parts);
+      if (!Number.isNaN(at.getTime())) input.value = at.toISOString().replace(".000", "");
+    });
+  }
   const columns = document.querySelector("input[name=columns]");
   for (const box of document.querySelectorAll("[data-column]")) box.addEventListener("change", () => {
     columns.value = [...document.querySelectorAll("[data-column]:checked")].map((one) => one.dataset.column).join(",");
