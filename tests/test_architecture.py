@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 FAMILY = "architecture"
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST_FILE = 420
+LONGEST_FILE = 600
 LONGEST_FUNCTION = 55
 
 BASE = {"errors", "config", "ports"}

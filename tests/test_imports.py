@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = (
     "OpenSSL", "cryptography", "treq", "twisted.web", "twisted.protocols.tls", "twisted.internet.endpoints",
     "klein", "werkzeug", "autobahn", "psutil", "opentelemetry", "yaml",
-    "ipf.fhir.validation.validator", "ipf.fhir.xml.writer", "ipf.rest.router", "ipf.rest.write.repository",
-    "ipf.wire.admin", "ipf.wire.channels", "ipf.wire.http", "ipf.wire.mllp", "ipf.wire.observe", "ipf.wire.reference",
+    "ipf.fhir.validation.validator", "ipf.fhir.xml.writer", "ipf.rest.router", "ipf.rest.write.repository", "ipf.wire",
 )  # fmt: skip
 PROGRAM = """
 import os, sys

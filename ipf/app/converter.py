@@ -37,7 +37,6 @@ from ipf.errors import Problem
 from ipf.pipeline.convert.batches import DEDICATED_PROCESS
 from ipf.telemetry.heartbeat import BEAT_SECONDS, beat, report
 from ipf.telemetry.logs import LogWriter, level_named
-from ipf.wire.client.host_names import use_host_names
 
 log = Logger(namespace="ipf.app.converter")
 
@@ -101,7 +100,6 @@ def main() -> None:
         sys.exit(f"ipf: {invalid}")
     reactor = install_reactor(settings)
     use_monotonic_timers(reactor)
-    use_host_names(reactor)
     later = partial(reactor.callLater, 0)
     human = settings.log_format == "human"
     writer = LogWriter(sys.stdout.buffer, level_named(settings.log_level), human, later)

@@ -116,9 +116,9 @@ async def _pending(kind: str, url: str) -> tuple[Sequence[Migration], dict[str, 
             await adopting(connection, kind, applied)
             print(f"{kind}: stop ipf {applied[-1].release} first; adopted as version {wanted[0].number}")
             return wanted[1:], sizes
-    has = f"version {applied[-1].number} of ipf {applied[-1].release}" if applied else "empty"
+    state = f"version {applied[-1].number} of ipf {applied[-1].release}" if applied else "empty"
     pending = wanted[len(applied) :]
-    print(f"{kind}: {has}, {len(pending)} migrations to version {wanted[-1].number}")
+    print(f"{kind}: {state}, {len(pending)} migrations to version {wanted[-1].number}")
     return pending, sizes
 
 

@@ -75,11 +75,13 @@ async def _start_roles(process: Process) -> Mapping[int, str]:
     converters = await start_background(process, pair)
     access = open_process_access(process)
     api = open_api(process, pair, access)  # the roles fhir, mapping and admin
-    if converters is not None:
-        await converters.started()  # they have compiled the maps: nothing is accepted before
-    await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
+    if converters is not None and not pair.maps.were_known:
+        await converters.started()  # they compile the maps: nothing is accepted before
     if process.settings.runs(RECEIVE):
         await start_receiving(process, pair)
+    await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
+    if converters is not None:
+        await converters.started()
 
     async def reload() -> None:
         await pair.mapping.reload()

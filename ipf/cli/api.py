@@ -17,6 +17,7 @@ from twisted.internet.error import ConnectError, ConnectionRefusedError, DNSLook
 from twisted.web.client import ResponseFailed, ResponseNeverReceived
 from twisted.web.error import SchemeNotSupported
 
+from ipf.errors import Problem
 from ipf.fhir.model.json import dumps, loads
 
 _NO_TOKEN = "set the admin token: --token-file FILE, or IPF_ADMIN_AUTH_TOKEN"
@@ -61,7 +62,7 @@ class Api:
         """Send a request; the decoded response, None if it has no body.  Refused for any status but 2xx."""
         status, content = await self._send(method, path, parameters or {}, body, content_type)
         if 200 <= status < 300:
-            return loads(content) if content else None
+            return self._read(content)
         raise self._refused(status, content)
 
     async def download(self, path: str, **parameters: Any) -> bytes:
@@ -104,6 +105,12 @@ class Api:
             raise Refused(*_unreachable(self.base, why)) from None
         except (ValueError, SchemeNotSupported):
             raise Refused(f"{self.base} is no HTTP address", "such as --url http://127.0.0.1:8090") from None
+
+    def _read(self, content: bytes) -> Any:
+        try:
+            return loads(content) if content else None
+        except Problem:
+            raise Refused(f"the response of {self.base} is no JSON", "does --url name an ipf?") from None
 
     def _refused(self, status: int, content: bytes) -> Refused:
         error = _decoded(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -42,6 +43,12 @@ WIDTH = 80
 """Columns of help at most."""
 
 
+def _number(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # which is in every range
+        raise click.BadParameter("it is no number")
+    return value
+
+
 @click.group(
     cls=Tree,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
@@ -55,7 +62,8 @@ WIDTH = 80
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File that holds the admin token.",
 )
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for a response.")
+@click.option("--timeout", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True, callback=_number,
+              help="Seconds to wait for a response.")  # fmt: skip
 @options(*output_options())
 @click.version_option(ipf.__version__)
 @click.pass_context

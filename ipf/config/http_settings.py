@@ -1,6 +1,6 @@
 """The settings of HTTP answers and of imports.
 
-Source: docs/reference/fhir.md, "Formats"; docs/explanation/security.md.
+Source: docs/reference/fhir.md, "Formats"; docs/reference/access-control.md.
 """
 
 from __future__ import annotations

@@ -156,6 +156,7 @@ class CtlTests(AgainstAService):
         """Exit status 1, the error message of the service or the reason, and the next step."""
         self.answers["GET", "/admin/messages/5"] = (500, {"error": "internal", "message": "internal error"})
         self.answers["GET", "/admin/jobs"] = (404, b"<html>not ipf</html>")
+        self.answers["GET", "/admin/config"] = (200, b"<html>not ipf</html>")
         self.answers["POST", "/admin/mapping/try"] = (
             200,
             TRIED | {"mistake": {"line": 3, "column": 7, "message": "no ;"}},
@@ -173,6 +174,7 @@ class CtlTests(AgainstAService):
             ("messages retry 8", {}, "8: message 8 is DELIVERED (HTTP 409)", "`ipfctl messages show 8`"),
             ("messages show 5", {}, "internal error (HTTP 500)", "the log of the service"),
             ("jobs list", {}, "the service refused the request (HTTP 404)", "does --url name an ipf?"),
+            ("settings list", {}, f"the response of {self.base} is no JSON", "does --url name an ipf?"),
             ("maps reload", {}, "PID_Patient.fml:3:1", "`ipfctl maps reload --help`"),
             (f"maps install {file}", {}, "candidate.fml:3:1: expected ';'", "`ipfctl maps install --help`"),
             (f"maps try {file} --message 7", {}, "line 3, column 7: no ;", "correct the map at this place"),
@@ -205,6 +207,9 @@ class CtlTests(AgainstAService):
             (f"maps try {file}", "give either --message NUMBER or --hl7 FILE"),
             ("messages list -o xml", "'xml' is not one of 'table', 'json', 'csv'"),
             ("--token-file /dev/full/x status", "does not exist"),
+            ("--timeout -1 status", "is not in the range"),
+            ("--timeout 0 status", "is not in the range"),
+            ("--timeout nan status", "it is no number"),
         ):
             result = await self.ctl(*words.split())
             self.assertEqual(result.exit_code, 2, f"{words}: {result.output}")

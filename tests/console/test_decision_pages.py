@@ -50,7 +50,7 @@ class DecisionPagesTests(BrowserTest):
         page = self.page()
         page.goto("/messages?source_id=AMB-0")
         page.locator("tbody a").first.click()
-        page.get_by_role("link", name="Decide it here").click()
+        page.get_by_role("link", name="Resolve the conflict").click()
         expect(page).to_have_url(re.compile("/conflicts"))
         page.locator("tbody a").first.click()
         row = page.get_by_role("row", name="Born")

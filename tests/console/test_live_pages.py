@@ -40,7 +40,7 @@ class LivePagesTests(BrowserTest):
         )
         page = self.page()
         page.goto("/interfaces")
-        for name, state in (("QUIET", "Silent for"), ("BROKEN", "Look"), ("FINE", "Good")):
+        for name, state in (("QUIET", "Silent for"), ("BROKEN", "Check"), ("FINE", "Normal")):
             row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))
             expect(row).to_contain_text(state)
         expect(page.get_by_role("main")).to_contain_text("One sender is silent for longer than expected.")

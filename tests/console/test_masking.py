@@ -68,7 +68,7 @@ class MaskingTests(PeopleTest):
             "/browse?type=Patient&name=hansen", "/browse?type=Patient&parameter=identifier&value=x",
         ):  # fmt: skip
             page.goto(url)
-            heading = page.get_by_role("heading", name="Your role sees no patient data")
+            heading = page.get_by_role("heading", name="Your role cannot see patient data")
             expect(heading).to_be_visible()
 
     def test_the_proxy_obeys_the_same_rule(self) -> None:

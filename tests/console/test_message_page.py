@@ -36,21 +36,22 @@ class MessagePageTests(BrowserTest):
         row = page.get_by_role("row").filter(has_text="PID-5")
         expect(row).to_contain_text("Patient Name")
         family = row.locator(".part").first
-        expect(family).to_have_attribute("title", "PID-5.1 Family Name")
+        expect(family).to_have_attribute("title", "PID-5.1")
+        expect(family.locator("small")).to_have_text("Family Name")  # visible, without pointing at it
         family.click()
         self.wait(lambda: page.evaluate("navigator.clipboard.readText()") == "PID-5.1")
 
     def test_what_came_of_it(self) -> None:
         page = self.opened()
         page.get_by_role("link", name="Effects").click()
-        expect(page.get_by_role("heading", name="What happened")).to_be_visible()
+        expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
         expect(page.locator(".timeline li")).to_have_count(3)
         page.locator(".tree a", has_text="Patient/").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Patient")
 
     def test_a_replay_shows_what_it_changes_first(self) -> None:
         page = self.opened()
-        page.get_by_role("link", name="What a replay changes").click()
+        page.get_by_role("link", name="Replay preview").click()
         expect(page.get_by_text("Nothing has been changed")).to_be_visible()
         expect(page.locator("summary", has_text="Patient/")).to_contain_text("unchanged")
         page.get_by_role("button", name="Replay").click()

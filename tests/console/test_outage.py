@@ -37,7 +37,7 @@ class OutageTests(BrowserTest):
         message.goto("/messages/1")
         expect(message.get_by_role("heading", name=SAID)).to_be_visible()
         form.get_by_role("button", name="Retry").click()
-        expect(form.get_by_text("look before you repeat it")).to_be_visible()
+        expect(form.get_by_text("check before you repeat it")).to_be_visible()
         self.engine.start()
         self.engine.wait_ready()
         expect(overview.locator("#down")).to_be_hidden()
@@ -45,7 +45,7 @@ class OutageTests(BrowserTest):
         self.assertEqual(overview.evaluate("() => performance.timeOrigin"), loaded)  # live: without a reload
         expect(message.get_by_role("heading", name="Message 1")).to_be_visible()
         self.assertEqual(engine.must("GET", "/admin/messages/1")["status"], "DEAD_LETTER")
-        expect(form.get_by_text("look before you repeat it")).to_be_visible()  # a form is not repeated by itself
+        expect(form.get_by_text("check before you repeat it")).to_be_visible()  # a form is not repeated by itself
 
 
 class HungTests(BrowserTest):

@@ -67,7 +67,7 @@ class PeopleTests(PeopleTest):
         page = self.person("ada")
         for form in ({}, {"csrf": ""}, {"csrf": self.token(page)[:-1]}):
             answer = self.post(page, f"/messages/{self.number}/retry", **form)
-            self.assertEqual((answer.status, "too old" in answer.text()), (403, True))
+            self.assertEqual((answer.status, "has expired" in answer.text()), (403, True))
 
     def test_a_cookie_from_before_the_sign_in_is_not_taken_over(self) -> None:
         page = self.page()

@@ -215,7 +215,7 @@ class EveryPageTests(SynchronousTestCase):
         self.clock.pump([0.5] * 20)
         page = self.successResultOf(found)
         self.assertEqual(page.status, 502)
-        self.assertIn("look before you repeat it", page.body.decode())
+        self.assertIn("check before you repeat it", page.body.decode())
 
     def test_the_proxy_says_so_as_well(self) -> None:
         request, _ = self.asked("GET", "/api/admin/jobs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from ipf.console.html.rendering import indented_text, place, shortened, sparkline
+from ipf.console.html.rendering import breakable, indented_text, place, shortened, sparkline
 from ipf.fhir.model.json import loads
 
 
@@ -23,6 +23,16 @@ class PlaceTests(TestCase):
             ("Patient/7", "Patient/7"), ("Patient/01a208d2-c8bb-7ba6/_history/1", "Patient/01a208d2…"), ("x", "x/"),
         ]:  # fmt: skip
             self.assertEqual(shortened(reference), shown)
+
+
+class PathTests(TestCase):
+    def test_a_path_breaks_behind_its_dots_alone(self) -> None:
+        for path, parts in [
+            ("Patient.identifier[0].assigner.display", ["Patient.", "identifier[0].", "assigner.", "display"]),
+            ("PID-5.1", ["PID-5.", "1"]), ("MedicationAdministration", ["MedicationAdministration"]), ("", []),
+            ("http://x/y|1", ["http://", "x/", "y|", "1"]), ("<b>.x", ["&lt;b&gt;.", "x"]),
+        ]:  # fmt: skip
+            self.assertEqual(str(breakable(path)), "<wbr>".join(parts))
 
 
 class SparklineTests(TestCase):

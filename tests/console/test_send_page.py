@@ -16,7 +16,7 @@ class SendPageTests(BrowserTest):
         page.goto("/send")
         page.get_by_label("Sample").select_option("ADT^A01: admission")
         with page.expect_navigation():
-            page.get_by_role("button", name="Take this sample").click()
+            page.get_by_role("button", name="Use this sample").click()
         page.get_by_role("button", name="Send", exact=True).click()
         expect(page.locator("#sent .fine")).to_contain_text("accepted")
         page.locator("#sent").get_by_role("link").click()

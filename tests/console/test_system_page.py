@@ -18,7 +18,7 @@ class SystemPageTests(BrowserTest):
         expect(page.get_by_role("row", name="SUBSCRIPTION_SERVICE_SIGNING_SECRET")).to_be_visible()
         self.assertNotIn(SECRET, page.content())
         expect(page.get_by_role("row", name="IPF_MAX_ATTEMPTS")).to_be_visible()
-        page.get_by_role("link", name="Only those that are set").click()
+        page.get_by_role("link", name="Only settings that are set").click()
         expect(page.get_by_role("row", name="IPF_MAX_ATTEMPTS")).to_have_count(0)
         page.get_by_role("link", name="All settings").click()
         expect(page.get_by_role("row", name="IPF_MAX_ATTEMPTS")).to_be_visible()

@@ -30,18 +30,18 @@ class TourTests(BrowserTest):
         page = self.page(locale="en-GB")
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto("/")
-        expect(page.get_by_role("status")).to_contain_text("Nothing needs you")
+        expect(page.get_by_role("status")).to_contain_text("All systems normal")
         # 2: a sample
         page.get_by_role("link", name="Send a message").click()
         page.get_by_label("Sample").select_option(label="ADT^A01: admission")
         with page.expect_navigation():
-            page.get_by_role("button", name="Take this sample").click()
+            page.get_by_role("button", name="Use this sample").click()
         page.get_by_role("button", name="Send", exact=True).click()
         expect(page.locator("#sent")).to_contain_text("AA")
         self.assertRegex(subscriber.get(timeout=PATIENCE), r"^PUT /Patient/\S+ version 1")
         # 3: an event that no map knows
         with page.expect_navigation():
-            page.get_by_role("button", name="Take this sample").click()
+            page.get_by_role("button", name="Use this sample").click()
         text = page.get_by_label("Message")
         changed = text.input_value()
         for before, after in (("ADT^A01", "ADT^Z01"), ("Marlowe", "Marlowe-Hart")):
@@ -74,7 +74,7 @@ class TourTests(BrowserTest):
         page.goto("/messages/2?tab=effects")
         self.shown_later(page.get_by_text("Delivered").first)
         page.goto("/")
-        expect(page.get_by_role("status")).to_contain_text("Nothing needs you")
+        expect(page.get_by_role("status")).to_contain_text("All systems normal")
 
     def retry(self, page: Page) -> None:
         """Retry the message if it is a dead letter: once, unless a converter process compiles the new map for long."""

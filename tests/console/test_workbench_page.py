@@ -35,7 +35,7 @@ class WorkbenchPageTests(BrowserTest):
         page = self.page()
         page.goto("/workbench")
         page.locator("select[name=message]").select_option(index=1)
-        page.get_by_label("Begin with").select_option("A new map")
+        page.get_by_label("Start from").select_option("A new map")
         with page.expect_navigation():
             page.get_by_role("button", name="Open").click()
         return page
@@ -55,22 +55,24 @@ class WorkbenchPageTests(BrowserTest):
         expect(page.locator("#rule")).to_contain_text("candidate.fml:")
         expect(page.locator("#result")).to_contain_text("Fields that are not in the result")
         expect(page.locator("#result section", has_text="Fields that are not").get_by_text("PID-5")).to_be_visible()
-        page.locator("#result summary", has_text="What an update keeps").click()
-        expect(page.locator("#result details", has_text="What an update keeps").locator("li code")).to_have_text(
+        page.locator("#result summary", has_text="Kept by the update").click()
+        expect(page.locator("#result details", has_text="Kept by the update").locator("li code")).to_have_text(
             "Patient"
         )
         page.locator("select[name=message_type]").select_option("ADT_A01")
         page.get_by_role("button", name="Compare with the installed map").click()
         count = self.engine_of_class.must("GET", "/admin/messages?message_type=ADT_A01")["total"]
-        expect(page.locator("#compared")).to_contain_text(f"{count} messages: 0 give the same result, {count} differ.")
+        expect(page.locator("#compared")).to_contain_text(
+            f"{count} messages compared: 0 with the same result, {count} with a different one."
+        )
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Install", exact=True).click()
         expect(page.locator("#installed")).to_contain_text("is installed, version 1")
         in_use = self.engine_of_class.must("GET", "/admin/mapping")["message_types"]
         self.assertIn({"message_type": "ADT_A01", "map_url": "http://example.org/StructureMap/ADT_A01"}, in_use)
         page.locator("#installed").get_by_role("link").click()
-        page.get_by_role("button", name="Remove, and use the map before it").click()
-        expect(page.get_by_role("button", name="Remove, and use the map before it")).to_have_count(0)
+        page.get_by_role("button", name="Remove, and use the previous map again").click()
+        expect(page.get_by_role("button", name="Remove, and use the previous map again")).to_have_count(0)
         in_use = self.engine_of_class.must("GET", "/admin/mapping")["message_types"]
         self.assertIn({"message_type": "ADT_A01", "map_url": "urn:ipf:map:ADT_A01"}, in_use)
 

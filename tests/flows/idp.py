@@ -132,6 +132,7 @@ class OwnProvider(Provider):
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._server.handle_error = lambda request, address: None  # type: ignore[method-assign]  # a client hangs up
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def document(self) -> dict[str, Any]:

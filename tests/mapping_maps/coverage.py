@@ -48,17 +48,16 @@ BY_ENGINE = {
 
 HEAD = """# Mapping coverage
 
-For each row of the tables of HL7's [v2-to-FHIR guide](https://build.fhir.org/ig/HL7/v2-to-fhir/) that has a target in
-FHIR, [mapping-coverage.csv](mapping-coverage.csv) has the rule that maps it, or the reason. The site that `bin/docs`
-builds
-shows all rows on this page with a search. `bin/mapping-coverage` writes both from the maps under `maps/` and the row
-keys and target paths of the guide's tables; a test compares them.
+[mapping-coverage.csv](mapping-coverage.csv) has each row of the tables of HL7's
+[v2-to-FHIR guide](https://build.fhir.org/ig/HL7/v2-to-fhir/) that has a target in FHIR, with the rule that maps it, or
+the reason. The site that `bin/docs` builds shows all rows with a search. `bin/mapping-coverage` writes both from the
+maps under `maps/` and the row keys and target paths of the guide's tables; a test compares them.
 
 | state | meaning |
 |---|---|
 | mapped | a rule maps the row; the last column names it |
-| decided | mapped where the guide leaves a choice, or at another place than in the guide; the last column has the
-decision | | not mapped | the last column has the reason |
+| decided | mapped where the guide leaves a choice, or at another place; the last column has the decision |
+| not mapped | the last column has the reason |
 | open | no rule and no reason |
 
 Decisions are comments beside the rules in the maps. A message type without a table in the guide is mapped like the

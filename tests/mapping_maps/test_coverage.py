@@ -61,7 +61,8 @@ class CoverageTests(TestCase):
                 if re.split(r"[-.\[]", note.key)[0] not in owners:
                     continue
                 with self.subTest(file=file.name, key=note.key):
-                    self.assertIn(note.key, known)
+                    field = re.sub(r"(?<=-)(\d+)\.\d+$", r"\1", note.key)  # `OBR-26.2`: a component
+                    self.assertIn(field, known)
 
     def test_served_tables_exist(self) -> None:
         """A header names tables of the guide, and what the engine does no file claims."""

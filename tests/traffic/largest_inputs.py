@@ -46,6 +46,7 @@ def stored() -> Iterator[Input]:
               "concept": codes}  # fmt: skip
     yield Input("", "PUT", "/fhir/Patient/a", _as_json(lambda: {**_patient(), "id": "a", "identifier": numbers}))
     yield Input("", "PUT", "/fhir/CodeSystem/a", _as_json(lambda: system))
+    yield Input("", "PUT", "/fhir/Questionnaire/a", _as_json(_form))
 
 
 def inputs() -> Iterator[Input]:
@@ -139,7 +140,45 @@ def _programs() -> Iterator[Input]:
     yield Input(
         "a JSON Patch of 2,000 operations", "PATCH", "/fhir/Patient/a", json_patch, "application/json-patch+json"
     )
+    each = "Patient.identifier.where(value = 'n999' or " + " or ".join(["value.toChars().count() = 1"] * 400) + ")"
+    costly = [[{"name": "type", "valueCode": "delete"}, {"name": "path", "valueString": each}]] * 100
+    operations_of = [{"name": "operation", "part": part} for part in costly]
+    patch = {"resourceType": "Parameters", "parameter": operations_of}
+    yield Input("a FHIRPath Patch that reads each of each", "PATCH", "/fhir/Patient/a", _as_json(lambda: patch))
+    condition = "[identifier/system/@value='urn:a']" * 50
+    selected = f'<replace sel="/Patient{condition}/active"><active value="false"/></replace>' * 2000
+    xml_costly = f'<diff xmlns="http://hl7.org/fhir">{selected}</diff>'.encode()
+    yield Input("an XML Patch of selectors that multiply", "PATCH", "/fhir/Patient/a", lambda: xml_costly, kind)
     yield from _profiles()
+    yield from _forms()
+
+
+def _forms() -> Iterator[Input]:
+    """A form whose items depend on each other, and answers to all of them."""
+    answer = [{"valueBoolean": True}]
+    items = [{"linkId": f"i{number}", "answer": answer} for number in range(10_000)]
+    answers = {"resourceType": "QuestionnaireResponse", "questionnaire": f"{_UNIT}q", "status": "completed",
+               "item": items}  # fmt: skip
+    nested: Json = {"linkId": "deep"}
+    for _ in range(150):
+        nested = {"linkId": "deep", "item": [nested]}
+    deep = answers | {"item": [nested] * 40}
+    path = "/fhir/QuestionnaireResponse/$validate"
+    yield Input(
+        "$validate of a Questionnaire of 10,000 items", "POST", "/fhir/Questionnaire/$validate", _as_json(_form)
+    )
+    yield Input("$validate of 10,000 answers", "POST", path, _as_json(lambda: answers))
+    yield Input("$validate of nested answers", "POST", path, _as_json(lambda: deep))
+
+
+def _form() -> Json:
+    items = [
+        {"linkId": f"i{number}", "type": "boolean",
+         "enableWhen": [{"question": f"i{number - 1}", "operator": "=", "answerBoolean": True}]}
+        for number in range(1, 10_000)
+    ]  # fmt: skip
+    first = {"linkId": "i0", "type": "boolean"}
+    return {"resourceType": "Questionnaire", "id": "a", "url": f"{_UNIT}q", "status": "active", "item": [first, *items]}
 
 
 def _profiles() -> Iterator[Input]:

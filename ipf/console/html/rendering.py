@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, pass_context, select_autoescape
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from ipf.console.html.bidi import isolated
@@ -34,7 +36,8 @@ class Renderer:
         )
         self._environment.filters |= {
             "when": when,
-            "number": number,
+            "number": _number,
+            "breakable": breakable,
             "ago": ago,
             "sparkline": sparkline,
             "place": place,
@@ -45,21 +48,26 @@ class Renderer:
 
     def page(self, template: str, language: str, values: dict[str, Any]) -> bytes:
         """The HTML of a template."""
-        known = texts(language)
-
-        text = self._environment.get_template(template).render(t=Words(known), language=language, **values)
+        words = Words(texts(language), language)
+        text = self._environment.get_template(template).render(t=words, language=language, **values)
         return isolated(text).encode()
 
 
 class Words:
     """The texts of one language as templates use them: `t("list.range", first=1)`, `t.get("state.x", "x")`."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], language: str = "en") -> None:
         self._texts = texts
+        self._language = language
 
     def __call__(self, key: str, **parts: object) -> str:
         """The text of a key; KeyError when there is none."""
         return self._texts[key].format(**parts) if parts else self._texts[key]
+
+    def count(self, key: str, count: int, **parts: object) -> str:
+        """The text of a count: `KEY_none` of 0 and `KEY_one` of 1 where they exist, else `KEY` with `{count}`."""
+        exact = f"{key}_none" if count == 0 else f"{key}_one" if count == 1 else key
+        return self(exact if exact in self._texts else key, count=number(count, self._language), **parts)
 
     def get(self, key: str, default: str) -> str:
         """The text of a key that may have none."""
@@ -97,6 +105,7 @@ def ago(seconds: float | None) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
+_PARTS = re.compile(r"[^./|]*[./|]+|[^./|]+")
 _PLACES = {"messages": "/messages/{}", "identity-conflicts": "/conflicts/{}", "jobs": "/jobs/{}",
            "subscriptions": "/subscriptions/{}", "unmapped-codes": "/codes/{}"}  # fmt: skip
 _ROW = re.compile(r"([A-Za-z-]{1,64})/([A-Za-z0-9\-.]{1,64})(/_history/\d+)?")
@@ -130,9 +139,28 @@ def sparkline(counts: Sequence[int], width: int = 120, height: int = 24) -> Mark
     ).format(width, height, width, height, points)
 
 
-def number(value: object) -> str:
-    """A count with thin spaces between groups of three digits."""
-    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else "–" if value is None else str(value)
+def number(value: object, language: str = "en") -> str:
+    """A number with thin spaces between groups of three digits, and at most one digit of a fraction.
+
+    `console.js` has the same.  The decimal sign is that of the language.
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return str(value)
+    whole, _, fraction = f"{value:,.1f}".partition(".")
+    sign = "," if language == "de" else "."
+    return whole.replace(",", "\u202f") + (f"{sign}{fraction}" if fraction != "0" else "")
+
+
+@pass_context
+def _number(context: Context, value: object) -> str:
+    return number(value, str(context.get("language", "en")))
+
+
+def breakable(path: object) -> Markup:
+    """A path of elements, which may be broken behind its dots and slashes, and nowhere else."""
+    return Markup("<wbr>").join(Markup.escape(part) for part in _PARTS.findall(str(path)))
 
 
 def indented_text(value: Any) -> str:

@@ -54,7 +54,7 @@ async def trace(view: View) -> Answer:
 
 
 async def _replayed(view: View, id: int) -> dict[str, Any]:
-    """What a replay with the maps of now would change; nothing is changed."""
+    """What a replay with the installed maps would change; nothing is changed."""
     asked = {"ids": [id], "dry_run": True, "following": False}
     try:
         found = await view.send("POST", "/admin/messages/replay", asked)

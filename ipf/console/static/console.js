@@ -16,6 +16,11 @@
     }
   };
   window.ipfTimes = show;
+  // A number as the pages have it (html/rendering.py): thin spaces between groups of three digits, one digit of a fraction.
+  window.ipfNumber = (value) => {
+    const [whole, fraction] = value.toFixed(1).split("."), sign = document.documentElement.lang === "de" ? "," : ".";
+    return whole.replace(/\B(?=(\d{3})+$)/g, "\u202f") + (fraction === "0" ? "" : sign + fraction);
+  };
   // A live stream: reconnects by itself; a session that has ended leads to the sign-in.  Returns what closes it.
   window.ipfLive = (url, name, take) => {
     const source = new EventSource(url);

@@ -20,7 +20,6 @@
   new ResizeObserver(() => chart.setSize({width: box.clientWidth - 24, height: 220})).observe(box);
 
   const parts = document.getElementById("parts");
-  const number = new Intl.NumberFormat(document.documentElement.lang);
   const put = (figure, text) => {
     if (figure.textContent === text) return;
     figure.textContent = text;
@@ -55,9 +54,9 @@
     if (!state.up) return; // pulse.js says so, on every page
     for (const figure of document.querySelectorAll("[data-queue]")) {
       const count = state.queue[figure.dataset.queue];
-      put(figure, count === null ? "\u2013" : number.format(count));
+      put(figure, count === null ? "\u2013" : window.ipfNumber(count));
     }
-    put(document.querySelector("[data-rate]"), String(state.per_minute));
+    put(document.querySelector("[data-rate]"), window.ipfNumber(state.per_minute));
     oldest.dataset.oldest = state.oldest_waiting_at || "";
     age();
     const now = JSON.stringify([state.queue.dead_letter, state.queue.failed, state.components, state.silent]);

@@ -3,7 +3,7 @@
 (() => {
   const box = document.getElementById("tail"), shown = document.getElementById("tail-state"), body = document.querySelector("[data-rows] tbody");
   if (!box) return;
-  const MOST = 200, number = new Intl.NumberFormat(document.documentElement.lang);
+  const MOST = 200;
   let highest = Math.max(0, ...[...document.querySelectorAll("[data-rows] tr[data-id]")].map((row) => Number(row.dataset.id)));
   let arrived = 0, close = null;
   const address = (live) => {
@@ -32,7 +32,7 @@
       }
     }
     while (body && body.rows.length > MOST) body.lastElementChild.remove();
-    shown.textContent = (event.gap ? shown.dataset.gap + " " : "") + (arrived ? `${number.format(arrived)} ${shown.dataset.new}` : shown.dataset.waiting);
+    shown.textContent = (event.gap ? shown.dataset.gap + " " : "") + (arrived ? `${window.ipfNumber(arrived)} ${shown.dataset.new}` : shown.dataset.waiting);
   };
   const turn = () => {
     address(box.checked);

@@ -31,7 +31,7 @@ from ipf.rest.write.created import Created
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.numbered_links import NumberedLinks
+from ipf.rest.write.numbered_links import NumberedLinks, with_parents
 from ipf.rest.write.pending import Pending, interaction, result_of
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
 from ipf.rest.write.reference_plan import ReferencePlan
@@ -90,6 +90,7 @@ class UnitPlan:
                 self._write_if_changed(pending, names)
         if self._subscriptions.hosts:
             raise MoreNeeded(SecondLook(hosts=self._subscriptions.hosts))
+        self._add_parents(entries, outcomes)
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
         if any(entry.targets_unit for entry in entries):
             self._write_provenance(outcomes, names)
@@ -367,6 +368,18 @@ class UnitPlan:
                     resource = {**(end.entry.resource or {}), "target": targets}
                     self._entries[number] = end.entry = replace(end.entry, resource=resource)
                     self._write_if_changed(end, names)
+
+    def _add_parents(self, entries: Sequence[Entry], outcomes: list[EntryResult | Pending]) -> None:
+        """Add the parents (OBR-29) of orders that a result only mentions to stored ones."""
+        for number, entry in enumerate(entries):
+            end = outcomes[number]
+            if not entry.numbered or entry.resource_type != ORDER or not isinstance(end, EntryResult):
+                continue
+            key = self._key(*reference_to(end).split("/"))
+            state = None if key in self._pending else self.snapshot.state(key)
+            resource = None if state is None else with_parents(state.resource, entry)
+            if resource is not None:
+                outcomes[number] = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
 
     def _new_topics(self) -> list[Topic]:
         """The topics that the unit writes and that are served then."""

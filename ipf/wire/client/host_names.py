@@ -36,6 +36,8 @@ REGISTRATION_SECONDS = 2.0
 _SLOW_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 30.0
 """A lookup that found no thread for this long is not begun: whoever asked has given up."""
+_MOST_WAITING = 1000
+"""Names that wait for a thread, of each speed; more do not resolve now."""
 _FAILING_SECONDS = 60.0
 _KNOWN_NAMES = 10_000
 
@@ -156,6 +158,9 @@ class HostNames:
         lookup = self._lookups.get(host)
         if lookup is None:
             speed = self._known.get(host, Speed.NEW)
+            if len(self._waiting[speed]) >= _MOST_WAITING:
+                waiter(())
+                return
             lookup = self._lookups[host] = _Lookup(host, speed, self._reactor.seconds())
             self._waiting[speed].append(lookup)
         lookup.waiters.append(waiter)
@@ -171,7 +176,11 @@ class HostNames:
                 continue
             self._running[speed] += 1
             lookup.began_at = now
-            self._run(lambda lookup=lookup: self._resolve(lookup))  # type: ignore[misc]
+            try:
+                self._run(lambda lookup=lookup: self._resolve(lookup))  # type: ignore[misc]
+            except RuntimeError:  # the system has no thread left
+                self._running[speed] -= 1
+                self._answer(lookup, ())
 
     def _resolve(self, lookup: _Lookup) -> None:
         """In the thread."""

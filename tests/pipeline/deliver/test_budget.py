@@ -48,7 +48,9 @@ class BudgetTests(DeliverFixture, TestCase):
         self.assertLess(abs(shortest - 0.75 * budget), 10)
         said = f"{round(0.75 * budget)} to {round(budget)} s"
         self.assertEqual((budget, said), (123, "92 to 123 s"))
-        for page in self.documented("docs/reference/subscriptions.md", "docs/reference/operations.md", "etc/ipf.env"):
+        for page in self.documented(
+            "docs/reference/subscriptions.md", "docs/how-to/debug-a-subscription.md", "etc/ipf.env"
+        ):
             self.assertIn(said, page)
         (page,) = self.documented("docs/reference/subscriptions.md")
         self.assertLess(abs(refused - 240), 5)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import weakref
+from threading import get_ident
 from typing import Any
 
-from psycopg2 import InterfaceError, OperationalError
-from psycopg2.errors import QueryCanceled, UniqueViolation
+from psycopg2 import OperationalError
+from psycopg2.errors import QueryCanceled, UndefinedTable, UniqueViolation
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.python import threadpool
+from twisted.internet.error import ConnectionDone
 from twisted.trial.unittest import TestCase
 from txpostgres import txpostgres
 
 from ipf.errors import StoreUnreachable
-from ipf.store.postgres import driver
 from ipf.store.postgres.connect import connect
-from ipf.store.postgres.driver import FailoverConnection, Row
+from ipf.store.postgres.driver import LARGE_STATEMENT, FailoverConnection, Row
 from tests import postgres
 from tests.waiting import PATIENCE, turns, until
+
+
+def threadpool_is_busy() -> bool:
+    """Whether a thread of the reactor works."""
+    return bool(reactor.getThreadPool().working)  # type: ignore[attr-defined]  # of a reactor with threads
+
 
 KILL = "SELECT pg_terminate_backend({})"
 
@@ -125,46 +131,46 @@ class DriverTest(TestCase):
         ((found,),) = await self._rows(f"SELECT '{text}'")
         self.assertEqual(len(found), len(text))
 
-    async def test_large_statements_are_copied_in_a_thread(self) -> None:
-        """Not in the reactor's, which goes on; the connection is watched again afterwards."""
-        self.patch(driver, "_LARGE", 1000)
-        threads: list[bool] = []
-        execute = threadpool.ThreadPool.callInThreadWithCallback
+    async def test_large_statements_are_handed_over_in_a_thread(self) -> None:
+        """libpq copies them.  Small ones are not: a thread costs more than they do."""
+        threads: list[int] = []
+        table = f"SELECT length('{'x' * LARGE_STATEMENT}')"
+        for sql, wanted in ((table, LARGE_STATEMENT), ("SELECT 3", 3), (table, LARGE_STATEMENT)):
+            cursor = self.driver.cursor()
+            real = cursor._cursor
 
-        def noted(pool: Any, on_result: Any, work: Any, *args: Any, **named: Any) -> Any:
-            threads.append(self.driver not in reactor.getReaders())  # type: ignore[attr-defined]
-            return execute(pool, on_result, work, *args, **named)
+            class Watched:
+                """psycopg2's cursor; notes which thread executes."""
 
-        self.patch(threadpool.ThreadPool, "callInThreadWithCallback", noted)
-        for size, count in ((10, 0), (2000, 1), (6_000_000, 2)):
-            self.assertEqual(await self._rows(f"SELECT length('{'x' * size}')"), [(size,)])
-            self.assertEqual(len(threads), count, size)
-            self.assertIn(self.driver, reactor.getReaders())  # type: ignore[attr-defined]
-        self.assertEqual(threads, [True, True], "nobody else uses the connection meanwhile")
-        with self.assertRaises(UniqueViolation):
-            await self._rows(f"CREATE TABLE u (id integer UNIQUE); INSERT INTO u VALUES (1), (1); {' ' * 2000}")
+                def execute(self, text: str, params: Any = None, real: Any = real) -> None:
+                    threads.append(get_ident())
+                    real.execute(text)
+
+            cursor._cursor = Watched()
+            await cursor.execute(sql)
+            self.assertEqual(real.fetchall(), [(wanted,)])
+        self.assertEqual([one == get_ident() for one in threads], [False, True, False])
+
+    async def test_large_statements_that_fail(self) -> None:
+        """An error of SQL; a server that dies meanwhile; a connection that is closed meanwhile, or was before."""
+        large = f"SELECT '{'x' * LARGE_STATEMENT}'"
+        await self.assertFailure(Deferred.fromCoroutine(self._rows(f"{large} FROM nowhere")), UndefinedTable)
         self.assertEqual(await self._rows("SELECT 1"), [(1,)])
-        with self.assertRaises(ValueError):  # refused before it is sent
-            await self._rows("SELECT '\ud800" + "x" * 2000 + "'")
-        self.assertEqual(await self._rows("SELECT 2"), [(2,)])
-
-    async def test_closed_while_a_large_statement_is_copied(self) -> None:
-        """It ends with an error; nothing is watched and nothing is logged."""
-        self.patch(driver, "_LARGE", 1000)
-        running = self._start(f"SELECT length('{'x' * 5_000_000}'), pg_sleep(300)")
-        self.driver.close()
-        with self.assertRaises(Exception) as ended:
-            await running
-        self.assertIsInstance(ended.exception, InterfaceError | OperationalError)
-        self.assertNotIn(self.driver, reactor.getReaders())  # type: ignore[attr-defined]
-        self.assertEqual(self.flushLoggedErrors(), [])
-
-    async def test_lost_while_a_large_statement_is_copied(self) -> None:
-        self.patch(driver, "_LARGE", 1000)
-        running = self._start(f"SELECT length('{'x' * 5_000_000}'), pg_sleep(300)")
+        dying = Deferred.fromCoroutine(self._rows(f"SELECT pg_sleep(300); {large}"))
         await self._kill()
-        with self.assertRaises(OperationalError):
-            await running
+        await self.assertFailure(dying, OperationalError, ConnectionDone)
+        for end in ("close", "cancel"):
+            driver = FailoverConnection(reactor)
+            await driver.connect(self.url)
+            running = driver.cursor().execute(large)
+            if end == "close":
+                driver.close()
+                self.failureResultOf(running, ConnectionDone)
+            else:
+                running.cancel()
+                self.failureResultOf(running, CancelledError)
+            await until(lambda: not threadpool_is_busy())  # what comes later ends nothing
+            self.assertTrue(driver.closed)
 
     async def test_rows_are_not_kept(self) -> None:
         """A connection of the pool that waits holds nothing of its last query."""

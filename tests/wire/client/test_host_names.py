@@ -125,6 +125,26 @@ class HostNamesTests(TestCase):
         self.resolve("another.example.org")
         self.assertEqual(len(self.threads), Speed.SLOW.value + 1)
 
+    def test_what_waits_is_bounded(self) -> None:
+        waiting = [self.resolve(f"n{number}.example.org") for number in range(5000)]
+        most = 1000 + Speed.NEW.value
+        self.assertEqual([one.complete for one in waiting], [0] * most + [1] * (5000 - most))
+        while self.threads:
+            self.run_threads()
+        self.assertEqual({one.complete for one in waiting}, {1})
+
+    def test_without_threads_nothing_resolves_and_nothing_stays(self) -> None:
+        def fails(work: Callable[[], None]) -> None:
+            raise RuntimeError("can't start new thread")
+
+        self.names = HostNames(self.loop, self.getaddrinfo, fails)
+        found = [self.resolve(f"n{number}.example.org") for number in range(100)]
+        self.assertEqual({(one.complete, len(one.found)) for one in found}, {(1, 0)})
+        self.names._run = self.threads.append
+        later = self.resolve("n1.example.org")
+        self.run_threads()
+        self.assertEqual(len(later.found), 2)
+
     def test_registration_waits_two_seconds_for_all_names_together(self) -> None:
         hosts = ["good.example.org", *[f"slow{number}.example.org" for number in range(500)]]
         looked_up = Deferred.fromCoroutine(self.names.look_up(hosts))

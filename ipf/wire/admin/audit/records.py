@@ -6,7 +6,7 @@ A search answers newest first, with the paging rules of `/admin/messages`; its f
 admin), `since` and `until` (ISO 8601, included).  Every request to the admin API leaves a record on the surface
 `admin`, refused ones included, but for the polling of dashboards.
 
-Source: interface specification "FHIR AuditEvent resources"; docs/explanation/security.md "Audit".
+Source: interface specification "FHIR AuditEvent resources"; docs/reference/audit.md.
 """
 
 from __future__ import annotations
