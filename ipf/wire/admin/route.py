@@ -2,7 +2,7 @@
 
 A row says method and path, who may use the operation, what it takes and answers, and which function does it.  Klein's
 routes (`klein_app.mount`), the OpenAPI documents (`schemas.document`), the page `/admin/docs`, the labels of the HTTP
-metrics, and the rights of the console and of its proxy (`console.serving.rights`) are made from these rows.
+metrics, and the rights of the console and of its proxy (`console.serving.proxy`) are made from these rows.
 """
 
 from __future__ import annotations
