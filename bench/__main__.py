@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench import (
     admin,
+    attacks,
     audit,
     catch_up,
     console,
@@ -41,7 +42,7 @@ from bench import (
     validation,
     websocket,
 )
-from bench.report import heading
+from bench.report import ROOT, current, heading
 
 BENCHES: dict[str, Callable[[Path], None]] = {
     "receive": receive.closed,
@@ -71,6 +72,7 @@ BENCHES: dict[str, Callable[[Path], None]] = {
     "replica": replica.bench,
     "denials": denials.bench,
     "stalls": stalls.stalls,
+    "attacks": attacks.attacks,
     "size": size.size,
     "admin": admin.admin,
     "console": console.console,
@@ -92,6 +94,7 @@ def main(names: list[str]) -> int:
             os.chmod(folder, 0o755)
             heading(name, BENCHES[name].__doc__ or "")
             BENCHES[name](Path(folder))
+    print(f"\nall figures: {current().write().relative_to(ROOT)}")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 The same run measures other engines with the same expressions, compiled, on the same data, in turns with this one:
 `IPF_BENCH_FHIRPATH_JS` names a `node_modules` folder with HL7's fhirpath.js, `IPF_BENCH_HAPI` a folder with the jars of
-HAPI (docs/benchmarks.md), whose engine runs warm (`FhirPath.java`).  The result is the best of several rounds.
+HAPI (docs/reference/benchmarks.md), whose engine runs warm (`FhirPath.java`).  The result is the best of several
+rounds.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _compile() -> None:
 
 
 def _messages(what: str, library: Library, make: Callable[[int], bytes], count: int, target: str = "") -> None:
-    """`make`: returns message number n; each is mapped once, because results are memoized."""
+    """`make`: returns message number n; each is mapped once."""
     first = make(0)
     if not library.has_map(Message.parse(first).message_type):
         line(what, "no map")

@@ -1,6 +1,6 @@
 """ipf: an HL7 v2 to FHIR R4 interface engine with a FHIR server and subscriptions.
 
-docs/architecture.md describes the packages.
+docs/explanation/architecture.md describes the packages.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

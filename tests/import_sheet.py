@@ -1,4 +1,4 @@
-"""Prints the import sheet of docs/architecture.md: `python -m tests.import_sheet`.
+"""Prints the import sheet of docs/explanation/architecture.md: `python -m tests.import_sheet`.
 
 A box is a package; in the second sheet, each sub-package and each module beside sub-packages.  A layer is as high as
 the longest chain of imports below it.

@@ -1,6 +1,6 @@
 """The architecture, tested like the code: direction of imports, size of files and functions, docstrings, packaging.
 
-Source: docs/architecture.md.
+Source: docs/explanation/architecture.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 FAMILY = "architecture"
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST_FILE = 420
+LONGEST_FILE = 600
 LONGEST_FUNCTION = 55
 
 BASE = {"errors", "config", "ports"}

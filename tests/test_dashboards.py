@@ -137,14 +137,14 @@ class DashboardTests(TestCase):
         self.assertEqual({name for name in own if name not in shown}, set())
 
     def test_every_alert_has_a_runbook(self) -> None:
-        manual = (ROOT / "docs/observability.md").read_text()
+        manual = (ROOT / "docs/how-to/monitor.md").read_text()
         sections = re.findall(r"^#+ (.*)\n+(.*)$", manual, re.MULTILINE)
         headings = {heading.strip().lower() for heading, text in sections if len(text) > 40 and text[0] != "#"}
         for path in (ROOT / "etc/prometheus").glob("*.yml"):
             for group in yaml.safe_load(path.read_text())["groups"]:
                 for rule in group["rules"]:
                     page, _, anchor = rule["annotations"]["runbook"].partition("#")
-                    self.assertEqual(page, "docs/observability.md")
+                    self.assertEqual(page, "docs/how-to/monitor.md")
                     self.assertIn(anchor, headings, rule["alert"])
 
     def test_dashboards_are_complete(self) -> None:

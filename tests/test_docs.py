@@ -19,7 +19,7 @@ README = """# Start
 
 | page | contents |
 |---|---|
-| [one](docs/one.md#one) | a [folder](etc/units), a [file](etc/ipf.env) |
+| [one](docs/part/one.md#one) | a [folder](etc/units), a [file](etc/ipf.env) |
 | [contributing](CONTRIBUTING.md) | rules |
 """
 
@@ -34,6 +34,10 @@ class SiteTests(TestCase):
         self.write("etc/ipf.env", "IPF_X=1\n")
         self.write("etc/units/ipf.service", "[Unit]\n")
         self.write("README.md", README)
+        self.write("CHANGELOG.md", "# Changes\n")
+        self.write("maps/README.md", "# Maps\n")
+        self.write("docs/README.md", "# Index\n\n[part](part/README.md)\n")
+        self.write("docs/part/README.md", "# Part\n\n[one](one.md)\n")
 
     def write(self, name: str, text: str) -> None:
         """A file of the site."""
@@ -49,20 +53,22 @@ class SiteTests(TestCase):
         return ended.returncode, ended.stderr
 
     def test_what_is_broken_is_named(self) -> None:
-        self.write("docs/one.md", "# One\n\n[a](../README.md#nothing) [b](two.md#nothing) [c](three.md)\n")
-        self.write("docs/two.md", "# Two\n")
+        self.write("docs/part/one.md", "# One\n\n[a](../../README.md#nothing) [b](two.md#nothing) [c](three.md)\n")
+        self.write("docs/part/two.md", "# Two\n")
+        self.write("docs/other/README.md", "# Other\n")
         status, said = self.build()
         self.assertEqual(status, 1, said)
         for place, rule in (
-            ("docs/one.md:3", "'nothing'"),
-            ("docs/one.md:3", "'three.md'"),
-            ("docs/two.md", "of README.md does not name this page"),
+            ("docs/part/one.md:3", "'nothing'"),
+            ("docs/part/one.md:3", "'three.md'"),
+            ("docs/part/two.md", "docs/part/README.md does not name this page"),
+            ("docs/other/README.md", "docs/README.md does not name this page"),
         ):
             self.assertTrue([line for line in said.splitlines() if place in line and rule in line], (place, said))
         self.assertEqual(len(re.findall("'nothing'", said)), 2, said)
 
     def test_a_site_that_needs_no_other_host(self) -> None:
-        self.write("docs/one.md", "# One\n\n[start](../README.md#documentation)\n")
+        self.write("docs/part/one.md", "# One\n\n[start](../../README.md#documentation)\n")
         status, said = self.build()
         self.assertEqual((status, said), (0, ""))
         pages = [path.read_text() for path in (self.folder / "dist/site").rglob("*.html")]
@@ -73,6 +79,21 @@ class SiteTests(TestCase):
         for sheet in (self.folder / "dist/site").rglob("*.css"):
             self.assertNotRegex(sheet.read_text(), r"url\(\s*['\"]?(?:https?:)?//|@import")
         start = (self.folder / "dist/site/index.html").read_text()
-        self.assertIn('href="docs/one.html#one"', start)
+        self.assertIn('href="docs/part/one.html#one"', start)
         self.assertRegex(start, r'href="_downloads/[^"]+/ipf\.env"')
         self.assertNotIn('etc/units"', start)
+
+    def test_the_rows_of_a_table_are_on_its_page(self) -> None:
+        self.write("docs/part/one.md", "# One\n")
+        self.write("docs/part/README.md", "# Part\n\n[one](one.md)\n")
+        self.write("docs/reference/README.md", "# Reference\n\n[coverage](mapping-coverage.md)\n")
+        self.write("docs/README.md", "# Index\n\n[part](part/README.md) [reference](reference/README.md)\n")
+        self.write("docs/reference/mapping-coverage.md", "# Coverage\n\n[rows](mapping-coverage.csv)\n")
+        self.write("docs/reference/mapping-coverage.csv", 'row,reason\nPID-3,"a, <b>"\n')
+        status, said = self.build()
+        self.assertEqual((status, said), (0, ""))
+        page = (self.folder / "dist/site/docs/reference/mapping-coverage.html").read_text()
+        self.assertIn("<tr><td>PID-3</td><td>a, &lt;b&gt;</td></tr>", page)
+        self.assertIn('class="table-search"', page)
+        self.assertRegex(page, r'src="[./]*_static/table-search\.js')
+        self.assertRegex(page, r'href="[./]*_downloads/[^"]+/mapping-coverage\.csv"')

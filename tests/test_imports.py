@@ -1,6 +1,6 @@
 """Modules that a process must not import at start, since each takes megabytes of memory without being used.
 
-docs/benchmarks.md states the resident memory of the service.
+docs/reference/benchmarks.md states the resident memory of the service.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ NESTED = {
 """Modules with a repetition within a repetition, and why a text can be read in one way only."""
 MADE = {
     "ipf.console.masking.answers": "the admin paths of a table of the module itself",
-    "ipf.console.serving.rights": "the admin paths of a table of the module itself",
+    "ipf.wire.reference.table": "the paths of the table of operations",
     "ipf.fhir.fhirpath.language.lexer": "the three quotation marks",
     "ipf.fhir.model.erased_references": "a beginning of the module itself, or the base URL, escaped",
     "ipf.fhir.model.json": "three beginnings of a number",

@@ -47,6 +47,11 @@ class Sample(TestCase):
             raise ValueError("logged")
         except ValueError:
             Logger().failure("bad")
+
+    def test_g_leaves_a_deferred_that_failed(self):
+        lost = Deferred()
+        lost.itself = lost  # only a collection finds it
+        lost.errback(KeyError("lost"))
 """
 DIES = """
 import os
@@ -89,13 +94,14 @@ class PoolTests(TestCase):
     async def test_each_outcome_is_reported(self) -> None:
         ended = await self.run_modules("sample", sample=SAMPLE)
         outcomes = [one.outcome for _, one in sorted(ended.items())]
-        self.assertEqual(outcomes, ["passed", "failed", "skipped", "passed", "failed", "failed"])
+        self.assertEqual(outcomes, ["passed", "failed", "skipped", "passed", "failed", "failed", "failed"])
         self.assertIn("one is not two", ended["test_b_fails"].detail)
         self.assertEqual(ended["test_c_is_skipped"].detail, "for a reason")
         self.assertEqual((ended["test_a_passes"].starts, ended["test_d_starts_two_processes"].starts), (0, 2))
         self.assertIn("still running at 0.1 secs", ended["test_e_waits_for_ever"].detail)
         self.assertIn("Thread ", ended["test_e_waits_for_ever"].detail)
         self.assertIn("ValueError: logged", ended["test_f_logs_an_error"].detail)
+        self.assertIn("KeyError: 'lost'", ended["test_g_leaves_a_deferred_that_failed"].detail)
 
     async def test_a_worker_that_dies_fails_its_test_and_the_next_module_runs(self) -> None:
         ended = await self.run_modules("dies", "sample", dies=DIES, sample=SAMPLE)

@@ -65,6 +65,11 @@ async def breathe() -> None:
     await _pause(reactor)
 
 
+def block_breathe() -> None:
+    """As `breathe`, for threads: blocks."""
+    time.sleep(_PAUSE)
+
+
 async def turns(count: int = 3) -> None:
     """Let the reactor run so many times: what is due now has happened then, for tests that nothing happens."""
     for _ in range(count):

@@ -1,9 +1,13 @@
 """Configuration of Sphinx for `bin/docs`: the documentation as a site, and the man pages (with the tag `man`).
 
-The site is the Markdown of the repository as it is.  README.md is the first page, and the table "Documentation" in it
-is the navigation: a page that the table does not name is a warning, and `bin/docs` ends with it.
+The site is the Markdown of the repository as it is.  README.md is the first page.  The README.md of each folder of docs
+is the navigation: it names the pages beside it and the folders below it.  A page that it does not name is a warning,
+and `bin/docs` fails on it.
 """
 
+import csv
+import html
+import os
 import re
 import shutil
 from dataclasses import fields
@@ -19,6 +23,7 @@ from ipf.config.settings import Settings
 
 logger = logging.getLogger(__name__)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#: ]+)(#[^)]*)?\)")
+_COVERAGE = "docs/reference/mapping-coverage"
 _MORE = ["etc/man/ipfctl", "etc/man/ipf"]
 
 project = "ipf"
@@ -53,18 +58,26 @@ html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["table-search.js"]
 pygments_style = "default"
 
 
 def prepare(app: Sphinx, name: str, source: list[str]) -> None:
     """Change the text of one page before it is read."""
+    root = Path(app.srcdir)
+    folder = (root / name).parent
     if name == "README":
-        source[0] += _toctree(_navigation(source[0], Path(app.srcdir)))
-    if name == "docs/profiles":
-        source[0] += _toctree(_readmes(Path(app.srcdir), "profiles*"))
+        source[0] += _toctree(
+            ["docs/README", "CONTRIBUTING", "CHANGELOG", "maps/README", *_MORE, *_readmes(root, "[!p]*")]
+        )
+    elif name.startswith("docs/") and name.endswith("/README"):
+        source[0] += _toctree(_named(source[0], folder, root))
+    if name == "docs/reference/vendor-profiles":
+        source[0] += _toctree(_readmes(root, "profiles*"))
+    if name == _COVERAGE:
+        source[0] += _searchable(root / f"{name}.csv")
     for place, declared in (("{settings}", Settings), ("{ui_settings}", ConsoleSettings)):
         source[0] = source[0].replace(place, _settings(declared)) if name.endswith("ipf") else source[0]
-    folder = (Path(app.srcdir) / name).parent
     source[0] = _LINK.sub(lambda link: _without_folder(folder, link), source[0])
 
 
@@ -76,16 +89,15 @@ def _without_folder(folder: Path, link: re.Match[str]) -> str:
     return f"[{link[1]}]({link[2]}/README.md)" if (target / "README.md").exists() else link[1]
 
 
-def _navigation(readme: str, root: Path) -> list[str]:
-    """The pages that the table in README.md names, in its order, and those that are of no use on a forge."""
-    table = readme.partition("## Documentation")[2]
-    named = [link[2].removesuffix(".md") for link in _LINK.finditer(table) if link[2].endswith(".md")]
-    pages = [str(path.relative_to(root).with_suffix("")) for path in sorted((root / "docs").glob("**/*.md"))]
-    for page in pages:
-        if page not in named:
-            logger.warning('%s.md: the table "Documentation" of README.md does not name this page', page)
-    others = [*_MORE, *sorted({*_readmes(root, "*")} - {*_readmes(root, "profiles*")})]
-    return [*named, *(page for page in others if page not in named)]
+def _named(index: str, folder: Path, root: Path) -> list[str]:
+    """The pages of a folder, and the indexes of the folders below it, in the order of its README.md."""
+    there = [*folder.glob("*.md"), *folder.glob("*/README.md")]
+    pages = {str(path.relative_to(root).with_suffix("")) for path in there if path != folder / "README.md"}
+    links = [os.path.relpath(folder / link[2], root).removesuffix(".md") for link in _LINK.finditer(index)]
+    named = [link for link in links if link in pages]
+    for page in sorted(pages.difference(named)):
+        logger.warning("%s.md: %s/README.md does not name this page", page, folder.relative_to(root))
+    return list(dict.fromkeys(named))
 
 
 def _readmes(root: Path, folder: str) -> list[str]:
@@ -96,6 +108,20 @@ def _readmes(root: Path, folder: str) -> list[str]:
 
 def _toctree(pages: list[str]) -> str:
     return "\n```{toctree}\n:hidden:\n\n" + "\n".join(f"/{page}" for page in pages) + "\n```\n"
+
+
+def _searchable(rows: Path) -> str:
+    """A table of a CSV file in HTML, with a field that `table-search.js` reads; nothing without the file."""
+    if not rows.exists():
+        return ""
+    head, *lines = csv.reader(rows.read_text(encoding="utf-8").splitlines())
+    cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines]
+    titles = "".join(f"<th>{html.escape(title)}</th>" for title in head)
+    body = "\n".join(f"<tr>{row}</tr>" for row in cells)
+    label = '<label>Search the rows: <input type="search" class="table-search" aria-controls="rows"></label> '
+    head_row = f"<thead><tr>{titles}</tr></thead>"
+    table = f'<table id="rows" class="docutils">{head_row}<tbody>\n{body}\n</tbody></table>'
+    return f"\n## All rows\n\n```{{raw}} html\n<p>{label}<output></output></p>\n{table}\n```\n"
 
 
 def _settings(declared: type) -> str:

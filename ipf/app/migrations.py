@@ -25,7 +25,7 @@ from ipf.app.runtime.databases import DatabaseUrls
 from ipf.config.environment import read
 from ipf.config.settings import Settings
 from ipf.store.postgres.embedded import EmbeddedPostgres
-from ipf.store.postgres.migrate import Migration, applied_to, migrate, migrations
+from ipf.store.postgres.migrate import Migration, adopting, applied_to, is_former, migrate, migrations
 from ipf.store.postgres.migration_preview import SIZES, Effect, preview
 from ipf.store.postgres.probe import watched_connection
 
@@ -75,7 +75,10 @@ async def _dry_run(settings: Settings, urls: DatabaseUrls) -> None:
 
 async def _rehearse(kind: str, url: str, pending: Sequence[Migration], sizes: dict[str, Size]) -> None:
     """Apply the files to an empty database with the schema before them."""
-    await migrate(url, kind, reactor=reactor, known=migrations(kind)[: pending[0].number - 1])
+    wanted = migrations(kind)
+    known = wanted[: wanted.index(pending[0])]
+    if known:
+        await migrate(url, kind, reactor=reactor, known=known)
     async with watched_connection(url, reactor=reactor, statement_seconds=_SECONDS) as connection:
         for one in pending:
             if one.is_online:
@@ -107,11 +110,15 @@ async def _pending(kind: str, url: str) -> tuple[Sequence[Migration], dict[str, 
     wanted = migrations(kind)
     async with watched_connection(url, reactor=reactor, statement_seconds=60) as connection:
         ((has,),) = await connection.run("SELECT to_regclass('schema_versions') IS NOT NULL")
-        applied = await applied_to(connection, kind, wanted, reactor) if has else []
+        applied = await applied_to(connection, kind, wanted) if has else []
         sizes = {name: (rows, size) for name, rows, size in await connection.run(SIZES)}
-    release = (applied[-1].release if applied else None) or "an earlier release"
+        if is_former(kind, applied):
+            await adopting(connection, kind, applied)
+            print(f"{kind}: stop ipf {applied[-1].release} first; adopted as version {wanted[0].number}")
+            return wanted[1:], sizes
+    state = f"version {applied[-1].number} of ipf {applied[-1].release}" if applied else "empty"
     pending = wanted[len(applied) :]
-    print(f"{kind}: version {len(applied)} of ipf {release}, {len(pending)} migrations to version {len(wanted)}")
+    print(f"{kind}: {state}, {len(pending)} migrations to version {wanted[-1].number}")
     return pending, sizes
 
 

@@ -25,6 +25,7 @@ from ipf.app.runtime.process import use_monotonic_timers
 from ipf.app.runtime.signals import stop_in_order
 from ipf.errors import Problem
 from ipf.telemetry.logs import LogWriter
+from ipf.wire.client.host_names import use_host_names
 
 log = Logger(namespace="ipf.app.service")
 
@@ -58,6 +59,7 @@ class Ipf(Service):
     def startService(self) -> None:
         """Begin to start when the reactor runs; a failure ends the process."""
         use_monotonic_timers(reactor)
+        use_host_names(reactor)
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         reactor.callWhenRunning(self._begin)
 

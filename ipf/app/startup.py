@@ -49,7 +49,8 @@ log = Logger(namespace="ipf.app.service")
 async def start(
     settings: Settings, console: ConsoleSettings | None, output: LogOutput, reactor: Any, stack: AsyncExitStack
 ) -> None:
-    """Start the service; when this returns, it does what its roles ask for.  docs/operations.md lists these steps.
+    """Start the service; when this returns, it does what its roles ask for.  docs/reference/operations.md lists these
+    steps.
 
     `console`: the settings of the role `console`.  Problem names the setting, map or database that keeps it from
     starting.
@@ -74,11 +75,13 @@ async def _start_roles(process: Process) -> Mapping[int, str]:
     converters = await start_background(process, pair)
     access = open_process_access(process)
     api = open_api(process, pair, access)  # the roles fhir, mapping and admin
-    if converters is not None:
-        await converters.started()  # they have compiled the maps: nothing is accepted before
-    await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
+    if converters is not None and not pair.maps.were_known:
+        await converters.started()  # they compile the maps: nothing is accepted before
     if process.settings.runs(RECEIVE):
         await start_receiving(process, pair)
+    await serve_api(process, mounts_of(process.settings, api, access, process.reactor))
+    if converters is not None:
+        await converters.started()
 
     async def reload() -> None:
         await pair.mapping.reload()

@@ -1,6 +1,6 @@
 """The settings of message brokers that Subscriptions may name.
 
-Source: docs/subscriptions.md, "Message brokers".
+Source: docs/reference/subscriptions.md, "Message brokers".
 """
 
 from __future__ import annotations

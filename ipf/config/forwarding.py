@@ -1,7 +1,7 @@
 """The destinations of `IPF_FORWARD_FILE`: a TOML file with a table `[[destination]]` for each.
 
 What arrives: the file.  What leaves: the destinations.  Problem VALUE names file, destination, key and rule.
-Keys: docs/forwarding.md.
+Keys: docs/how-to/forward-messages.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings of HTTP answers and of imports.
 
-Source: docs/fhir.md, "Formats"; docs/security.md.
+Source: docs/reference/fhir.md, "Formats"; docs/reference/access-control.md.
 """
 
 from __future__ import annotations

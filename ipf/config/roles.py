@@ -1,6 +1,6 @@
 """The roles of a process: the parts of the service that it runs.  Every role may run in any number of processes.
 
-Sources: decisions section 1 and "`IPF_ROLES`"; docs/roles.md.
+Sources: decisions section 1 and "`IPF_ROLES`"; docs/how-to/several-processes.md.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from ipf.console.pages import (
 )
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import CODES, CONFLICTS, JOBS, OTHERS
-from ipf.console.people.sessions import Role, Session
+from ipf.console.people.sessions import Session
 from ipf.console.serving import account, live
 from ipf.console.serving.backend import BackendDown, decoded
 from ipf.console.serving.filters import asked
@@ -53,6 +53,7 @@ from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
 from ipf.ports.threads import run_inline
+from ipf.wire.admin.route import Role
 from ipf.wire.http.compression import compressed
 from ipf.wire.http.serving import serve
 

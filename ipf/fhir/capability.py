@@ -96,9 +96,12 @@ of eight links, `_has`, `_list` with an id, `_text`, `_content`, `_filter`, `_so
 histories `_list`. A parameter that is not known or not served is left out of a search and named in an \
 OperationOutcome entry (`Prefer: handling=lenient`), or refused with 400 (`handling=strict`); without that preference a\
  setting decides. Conditional interactions and criteria of Subscriptions always refuse it, and every search refuses \
-modifiers and values that it cannot read."""
+modifiers and values that it cannot read.
+
+A create, update, patch or transaction with the header `X-Provenance` stores this Provenance with what it writes as \
+its target."""
 _WORDS = "Finds the beginning of each word of a value, regardless of case and accents."
-_DATE = "2026-11-28"  # of this form of the statement; it changes when the statement does
+_DATE = "2026-11-29"  # of this form of the statement; it changes when the statement does
 
 
 def capability_statement(

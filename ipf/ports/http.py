@@ -17,6 +17,7 @@ class Request:
 
     `address`: the IP address of the client; "" when unknown.  `request_id`: X-Request-Id as the client sent it, or "".
     `draft`: of the audit records of what it writes.  `job`: the id of the job that performs it, or "".
+    `route`: the path of the operation in the table of operations, or "".
     """
 
     method: str
@@ -32,6 +33,7 @@ class Request:
     request_id: str = ""
     draft: AuditDraft | None = None
     job: str = ""
+    route: str = ""
 
     def by(self, caller: Caller, tenant: str = "") -> Request:
         """The same request with this caller, and with this tenant unless it is "".
@@ -41,6 +43,7 @@ class Request:
         return Request(
             self.method, self.path, self.query, self.headers, self.body, self.base_url, self.correlation_id,
             tenant or self.tenant, caller, self.address, self.request_id, self.draft, self.job,
+            self.route,
         )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ stored in the FHIR database, where every later message with the same key finds i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -51,15 +51,39 @@ ServiceCode = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """The other services that a message has under the number of an order.  All orders of the number share the counts.
+
+    `counts`: by code and system, how many services of the number have it.  `own`: the service of this order.
+    `are_any`: whether there is another service.
+    """
+
+    counts: Mapping[str, Mapping[str, int]]
+    own: frozenset[ServiceCode]
+    are_any: bool
+
+    def agree(self, codes: Iterable[ServiceCode]) -> bool:
+        """Whether one of them has one of these codes; a code without a system agrees with the same one of any."""
+        return any(self._has(system, code) for system, code in codes)
+
+    def _has(self, system: str, code: str) -> bool:
+        counts = self.counts.get(code, {})
+        systems = (system, "") if system else tuple(counts)
+        return any(counts.get(one, 0) > ((one, code) in self.own) for one in systems)
+
+
+NO_SIBLINGS = Siblings({}, frozenset(), False)
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """What tells the orders of one number apart.
 
-    `codes`: of what is ordered; empty: the message does not say it.  `siblings`: codes of the other orders of the
-    message with this number.  `is_new`: the message says that the order is new.
+    `codes`: of what is ordered; empty: the message does not say it.  `is_new`: the message says that the order is new.
     """
 
     codes: frozenset[ServiceCode]
-    siblings: frozenset[ServiceCode]
+    siblings: Siblings = field(compare=False)
     is_new: bool
 
 

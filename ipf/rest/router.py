@@ -7,7 +7,7 @@ Source: https://hl7.org/fhir/R4/http.html
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -32,6 +32,7 @@ from ipf.rest.interactions.histories.instance import history_instance
 from ipf.rest.interactions.histories.many import history_system, history_type
 from ipf.rest.interactions.metadata import metadata, smart_configuration
 from ipf.rest.interactions.patch import conditional_patch, patch
+from ipf.rest.interactions.provenance import refuse_provenance
 from ipf.rest.interactions.read import read
 from ipf.rest.interactions.searches.contained import search
 from ipf.rest.interactions.searches.search import search_compartment, search_system
@@ -62,7 +63,7 @@ from ipf.rest.terminology.code_systems.subsumes import subsumes
 from ipf.rest.terminology.translate import translate_code
 from ipf.rest.terminology.value_sets.expand import expand
 from ipf.rest.terminology.value_sets.validate_code import validate_code
-from ipf.rest.write.permission import check_authenticated, check_route
+from ipf.rest.write.permission import check_authenticated, check_route, only_reads
 from ipf.rest.write.repository import Repository
 from ipf.security.access import refresh_access
 from ipf.security.audit.draft import NewDraft
@@ -179,6 +180,9 @@ _TOLERANT: frozenset[Interaction] = frozenset({
 _ASYNC: frozenset[Interaction] = frozenset({
     search, search_system, search_compartment, transaction_or_batch,
 })  # fmt: skip
+_WITH_PROVENANCE: frozenset[Interaction] = frozenset({
+    create, update, conditional_update, patch, conditional_patch, transaction_or_batch,
+})  # fmt: skip
 REQUEST = "request"
 """The kind of jobs that perform a request as it was sent."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -294,6 +298,8 @@ async def perform(request: Request, repository: Repository) -> Answer:
         if request.method == "OPTIONS":
             return Answer(204, b"", [("Allow", _allowed(methods))])
         raise Problem(Category.METHOD, f"{request.method[:20]} is not supported for this URL")
+    if interaction not in _WITH_PROVENANCE and request.method in _WRITES and not _only_reads(request.path[-1:]):
+        refuse_provenance(request, f"this {request.method}")
     conformance = repository.conformance
     if conformance is None or request.method not in _WRITES:
         return await interaction(request, repository)
@@ -307,6 +313,11 @@ async def perform_entry(request: Request, repository: Repository) -> Answer:
     """`perform` for an entry of a Bundle: with its requested elements, in the format of the Bundle."""
     request, presentation = split_presentation(with_posted_parameters(request))
     return select_elements(await perform(request, repository), presentation)
+
+
+def _only_reads(last: Sequence[str]) -> bool:
+    """Whether a POST with this last part of its path is a search, or an operation that changes nothing."""
+    return "_search" in last or any(one.startswith("$") and only_reads(one) for one in last)
 
 
 def tolerates_staleness(request: Request) -> bool:

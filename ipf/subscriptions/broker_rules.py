@@ -3,7 +3,7 @@
 Only a broker that the operator names in `IPF_BROKERS` is connected to, with the operator's credentials: a broker tells
 its clients which further hosts to connect to, so it has to be trusted.  A Subscription says host and topic, no secret.
 
-Source: decisions section 2 (channel security); docs/subscriptions.md, "Message brokers"
+Source: decisions section 2 (channel security); docs/reference/subscriptions.md, "Message brokers"
 """
 
 from __future__ import annotations

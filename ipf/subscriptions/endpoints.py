@@ -8,8 +8,9 @@
 | private and loopback with tenants | only those that `SUBSCRIPTION_SERVICE_ENDPOINT_ALLOW` names |
 | `SUBSCRIPTION_SERVICE_ENDPOINT_DENY` | none that it names; `*`: none but those that `..._ALLOW` names |
 
-A registration looks at the host as text: nothing here resolves names.  The client that connects asks for every address
-that a name resolves to.  Every refusal names the setting that it comes from.
+The host is looked at as text, and every address that a name resolves to: when a Subscription is registered
+(`endpoint_names.py`), and by the client that connects.  Nothing here resolves names.  Every refusal names the setting
+that it comes from.
 
 Source: decisions, "Decided after the second measurement" (Endpoints); interface specification "Channel security".
 """

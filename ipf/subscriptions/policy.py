@@ -8,7 +8,7 @@ Source: interface specification "Channel security"; decisions, "Decided after th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -17,6 +17,7 @@ from ipf.errors import Category, Issue
 from ipf.ports import Json
 from ipf.ports.delivery import NO_MAIL
 from ipf.subscriptions.broker_rules import broker_violations, reserved_header
+from ipf.subscriptions.endpoint_names import HTTP_CHANNELS, named_host, unresolved_text
 from ipf.subscriptions.endpoints import EndpointRules, port_of, split_endpoint
 
 STRICT, RELAXED, PERMISSIVE = "strict", "relaxed", "permissive"
@@ -38,7 +39,9 @@ _FRAMING_HEADERS = frozenset(
 )
 """Headers of the connection, which would break the framing of a request.  Others of the server are replaced."""
 
-_HTTP_CHANNELS = ("rest-hook", "message")
+
+def _resolves(host: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class ChannelPolicy:
     `mode`: strict, relaxed or permissive; any other value means strict.  `endpoints`: the rules on hosts and addresses,
     the same in every mode.  `brokers`: the only message brokers that are allowed; `endpoints` does not apply to them.
     `sends_mail`: whether there is a mail server.  `authenticates`: whether clients have bearer tokens.
+    `is_unresolved`: whether a host name did not resolve when it was last looked up.
     """
 
     mode: str = STRICT
@@ -56,6 +60,7 @@ class ChannelPolicy:
     missing_library: MissingLibrary = missing_library
     sends_mail: bool = True
     authenticates: bool = True
+    is_unresolved: Callable[[str], bool] = _resolves
 
     def violations(self, subscription: Json) -> list[Issue]:
         """One issue for each rule that the channel violates."""
@@ -66,11 +71,11 @@ class ChannelPolicy:
         kind, endpoint, headers = channel.get("type"), channel.get("endpoint"), channel.get("header", [])
         if kind == "message" and kind_of(endpoint) is not None:
             return [*self._broker(str(endpoint)), *_message_headers(headers)]
-        if kind in _HTTP_CHANNELS:
+        if kind in HTTP_CHANNELS:
             found += self._endpoint(kind, endpoint)
         elif kind == "email":
             found += self._email(endpoint)
-        found += self._headers(headers, kind in _HTTP_CHANNELS)
+        found += self._headers(headers, kind in HTTP_CHANNELS)
         return found
 
     def warnings(self, subscription: Json) -> list[str]:
@@ -79,6 +84,8 @@ class ChannelPolicy:
         kind = channel.get("type") if isinstance(channel, dict) else None
         if kind == "email" and not self.sends_mail:
             return [NO_MAIL]
+        if (named := named_host(subscription)) is not None and self.is_unresolved(named[0]):
+            return [unresolved_text(named[0])]
         return [NO_SESSION] if kind == "websocket" and not (self._is_lenient or self.authenticates) else []
 
     @property

@@ -2,5 +2,6 @@
 
 `archive` unpacks an archive, `manifest` parses its manifest, `quirks` and `source_fields` define its options, `cases`
 runs its regression cases, `profile` validates it, `registry` selects the profile of a message, and `folder` holds the
-accepted archives.  Contract: interface specification "Vendor profile (installable archive)"; docs/profiles.md.
+accepted archives.  Contract: interface specification "Vendor profile (installable archive)";
+docs/reference/vendor-profiles.md.
 """

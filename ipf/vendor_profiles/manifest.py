@@ -1,7 +1,7 @@
 """`manifest.yaml`: identity of a profile, its messages, maps, quirks and audit settings.
 
 Every mistake is a finding with file, JSON pointer and line.  An unknown key is a mistake too, so that a misspelt quirk
-is noticed.  Keys and their meaning: docs/profiles.md.
+is noticed.  Keys and their meaning: docs/reference/vendor-profiles.md.
 
 Source: interface specification "Vendor profile (installable archive)".
 """

@@ -2,7 +2,7 @@
 
 What arrives: a map whose source is a structure of HL7 v2 (`uses ".../v2/StructureDefinition/ADT_A04"`).  What leaves:
 the map with the names of ipf: `src.PID`, `pid.PID_3`, `cx.CX_1`.  Only elements of sources are renamed,
-and conditions in FHIRPath are not.  Source: docs/mapping-language.md, the names of HL7 v2.
+and conditions in FHIRPath are not.  Source: docs/reference/mapping-language.md, the names of HL7 v2.
 """
 
 from __future__ import annotations

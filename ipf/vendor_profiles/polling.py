@@ -2,7 +2,7 @@
 
 What arrives: an item of `ingest`.  What leaves: a `PolledSource`, or the reason why the item cannot be served: profiles
 of other engines name feeds that only those know, and the rest of such a profile is of use.  A value that cannot be read
-is an error.  Keys: docs/polling.md.
+is an error.  Keys: docs/how-to/poll-a-server.md.
 """
 
 from __future__ import annotations

@@ -202,9 +202,9 @@ class SendingTests(TestCase):
         self.assertEqual(read_answer(b"MSH|^~\\&|A\rERR||||E||||no"), ("none", "no", ""))
 
     async def test_the_examples_of_the_documentation(self) -> None:
-        """Each program of docs/ipfctl.md, and the command, against the real receiver."""
+        """Each program of docs/how-to/send-messages.md, and the command, against the real receiver."""
         port = (await self.real()).partition(":")[2]
-        page = (ROOT / "docs/ipfctl.md").read_text()
+        page = (ROOT / "docs/how-to/send-messages.md").read_text()
         programs = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
         outputs = [await self._program([sys.executable, "-c", one.replace("2575", port)]) for one in programs]
         self.assertEqual(outputs, ["AA\n", "AA\nAA\n"])

@@ -1,4 +1,4 @@
-"""`bin/console-screenshots`: the pictures of docs/console.md, of invented data, light and dark.
+"""`bin/console-screenshots`: the pictures of docs/reference/console.md, of invented data, light and dark.
 
 usage: bin/console-screenshots [FOLDER]      default: docs/images/console
 """

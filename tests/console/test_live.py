@@ -13,10 +13,11 @@ from ipf.config.console import ConsoleSettings
 from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.pages.messages import MESSAGES
-from ipf.console.people.sessions import Role, Sessions
+from ipf.console.people.sessions import Sessions
 from ipf.console.serving.backend import BackendDown
 from ipf.console.serving.live import EVERY_SECONDS, MOST_ROWS, LiveHub, Row, StateListener
 from ipf.console.serving.tail import TailListener, is_possible, matches
+from ipf.wire.admin.route import Role
 
 ROW: dict[str, Any] = {
     "id": 1, "received_at": "2026-01-01T00:00:00Z", "source_system": "LAB", "message_type": "ADT_A01",

@@ -15,12 +15,13 @@ from ipf.config.console import ConsoleSettings
 from ipf.console.app import AREAS, proxied
 from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
-from ipf.console.people.sessions import Role, Session, Sessions, cookie_name
+from ipf.console.people.sessions import Session, Sessions, cookie_name
 from ipf.console.serving.backend import Backend
 from ipf.console.serving.pulse import FRESH_SECONDS, LOOK_SECONDS, PROBE_SECONDS, NoAnswer, Pulse
 from ipf.console.serving.web import CSRF_HEADER, Console, Route, answer
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
+from ipf.wire.admin.route import Role
 from ipf.wire.client.remote_service import Response
 from tests.reference import ROOT
 

@@ -16,16 +16,15 @@ from ipf.console.app import AREAS, proxied
 from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.masking.answers import Masked, admin_mask
-from ipf.console.people.sessions import Role, Session, Sessions, cookie_name
+from ipf.console.people.sessions import Session, Sessions, cookie_name
 from ipf.console.serving.backend import Backend
-from ipf.console.serving.rights import RIGHTS, WhenMasked, right_for
 from ipf.console.serving.web import CSRF_HEADER, Console, Route, answer
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Request
-from ipf.wire.admin.schemas.document import document
+from ipf.wire.admin.route import Role, WhenMasked
 from ipf.wire.client.remote_service import Response
-from ipf.wire.observe.openapi import document as observe_document
+from ipf.wire.reference.table import ADMIN, OBSERVE, admin_document, observe_api_document, route_for
 
 FORM = urlencode({
     "area": "messages", "name": "n", "query": "", "id": "7", "url": "u", "map": "m", "message": "MSH|", "limit": "5",
@@ -34,6 +33,7 @@ FORM = urlencode({
 })  # fmt: skip
 PARTS = {"id": 7, "kind": "Patient", "fingerprint": "abc"}
 SECRET = "Hansen"
+ROUTES = (*ADMIN, *OBSERVE)
 
 
 class Engine:
@@ -76,22 +76,22 @@ class RightsTests(TestCase):
     def test_the_table_is_complete(self) -> None:
         """It has the operations of both OpenAPI documents, each once, and nothing else."""
         described = {
-            (method.upper(), path.removeprefix("/admin/"))
-            for found in (document("1"), observe_document("1"))
+            (method.upper(), path.removeprefix("/admin"))
+            for found in (admin_document("1"), observe_api_document("1"))
             for path, operations in found["paths"].items()
             for method in operations
             if method in ("get", "post", "put", "patch", "delete")
         }
-        listed = [(one.method, one.path) for one in RIGHTS]
+        listed = [(one.method, one.path) for one in ROUTES]
         self.assertEqual(sorted(listed), sorted(described))
-        for one in RIGHTS:
-            self.assertEqual(right_for(one.method, _filled(one.path)), one)
+        for one in ROUTES:
+            self.assertEqual(route_for(one.method, _filled(one.path)), one)
 
     def test_what_a_masked_role_may_do_has_a_mask(self) -> None:
         """And what it may not has none: both tables say the same."""
-        for one in RIGHTS:
+        for one in ROUTES:
             try:
-                admin_mask(f"/admin/{_filled(one.path)}")
+                admin_mask(f"/admin{_filled(one.path)}")
                 has_mask = True
             except Masked:
                 has_mask = False
@@ -102,10 +102,10 @@ class RightsTests(TestCase):
         """Every operation for every role and mask: it reaches the engine exactly when the table says so."""
         for masking in ("none", "viewer", "operator"):
             for role in Role:
-                for right in RIGHTS:
+                for right in ROUTES:
                     self.engine.calls.clear()
                     console = self.console(masking)
-                    request, _ = self.asked(console, role, right.method, f"api/admin/{_filled(right.path)}")
+                    request, _ = self.asked(console, role, right.method, f"api/admin{_filled(right.path)}")
                     is_masked = masking != "none" and role <= Role[masking.upper()]
                     allowed = role >= right.role and (not is_masked or right.masked is WhenMasked.YES)
                     self.assertEqual(await self._proxied(console, request), allowed, (masking, role, right))
@@ -151,7 +151,7 @@ class RightsTests(TestCase):
         self._check_roles(changes)
 
     def _check(self, method: str, path: str, role: Role, *, is_masked: bool) -> None:
-        right = right_for(method, path.removeprefix("/admin/"))
+        right = route_for(method, path.removeprefix("/admin"))
         if not path.startswith("/admin/"):
             return  # /fhir decides by itself, with the token of the person
         assert right is not None, path
@@ -164,7 +164,7 @@ class RightsTests(TestCase):
         for area, route in _routes():
             for call in changes.get(f"{route.method} {area}{route.path}", ()):
                 method, _, path = call.partition(" ")
-                right = right_for(method, path.removeprefix("/admin/"))
+                right = route_for(method, path.removeprefix("/admin"))
                 assert right is not None
                 self.assertEqual(route.role, right.role, (area, route.path, right))
 

@@ -6,7 +6,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from ipf.config.console import ConsoleSettings
-from ipf.console.people.sessions import MOST, MOST_OF_PERSON, Role, Sessions, cookie, cookies_of, is_genuine, role_of
+from ipf.console.people.sessions import MOST, MOST_OF_PERSON, Sessions, cookie, cookies_of, is_genuine, role_of
+from ipf.wire.admin.route import Role
 
 SETTINGS = ConsoleSettings(idle_minutes=30, session_hours=12)
 

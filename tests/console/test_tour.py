@@ -1,4 +1,4 @@
-"""docs/tour.md, step by step, as it is written."""
+"""docs/tutorials/tour.md, step by step, as it is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 GROUP = "browsers"
 FAMILY = "console"
 
-TOUR = (ROOT / "docs/tour.md").read_text()
+TOUR = (ROOT / "docs/tutorials/tour.md").read_text()
 
 
 class TourTests(BrowserTest):

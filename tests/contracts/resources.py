@@ -30,6 +30,7 @@ from ipf.ports import (
 )
 from ipf.ports.queries.index import EMPTY
 from ipf.ports.queries.search import Query, Sort
+from ipf.rest.write.match_locks import locks_of
 
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 CORRELATION = str(uuid4())
@@ -213,7 +214,7 @@ class FhirStoreContract(Writing):
         conditions = [("default", parse_criteria(one)) for one in ("Patient?identifier=urn:mrn|1", "Patient?_id=p,q")]
         async with self.store.transaction() as transaction:
             found = await transaction.look_up(Lookup([("default", "Patient", "p")], conditions))
-            again = await transaction.lock(conditions)
+            again = await transaction.lock(conditions, locks_of(conditions))
         for versions in (found.by_id, found.by_condition[0], again[0]):
             self.assertEqual([one and one.sources for one in versions], ['{"gender":"PID-8"}'])
         for versions in (found.by_condition[1], again[1]):
@@ -225,13 +226,14 @@ class FhirStoreContract(Writing):
 
     async def test_concurrent_conditional_creates(self) -> None:
         """Fifty writers, each creates only when the locked lookup finds nothing: one resource is created."""
-        query = parse_criteria("Patient?identifier=urn:mrn|77")
+        wanted = [("default", parse_criteria("Patient?identifier=urn:mrn|77"))]
+        locks = locks_of(wanted)
         created: list[str] = []
 
         async def create_unless_there(number: int) -> None:
             async with self.store.transaction() as transaction:
-                result = await transaction.look_up(Lookup(conditions=[("default", query)]))
-                if result.by_condition[0] or (await transaction.lock([("default", query)]))[0]:
+                result = await transaction.look_up(Lookup(conditions=wanted))
+                if result.by_condition[0] or (await transaction.lock(wanted, locks))[0]:
                     return
                 rid = await self.store.new_rid()
                 await transaction.commit(Writes([change(rid, identified(f"p{number}", "77"))]))

@@ -62,6 +62,6 @@ class TwoHostsTests(TestCase):
         peers = {line.split()[0]: line.split()[1] for line in self.keepalived if re.match(r"@\w+ [0-9.]+$", line)}
         self.assertEqual(peers, {"@ipf1": sources["@ipf2"], "@ipf2": sources["@ipf1"]})
         self.assertIn("10.0.0.10/24 dev eth0", self.keepalived)
-        text = (ROOT / "docs/high-availability.md").read_text()
+        text = (ROOT / "docs/how-to/high-availability.md").read_text()
         for address in ("10.0.0.10", *hosts):
             self.assertIn(address, text)

@@ -52,10 +52,6 @@ class MemoryAuditStore:
     async def ensure_month(self, moment: datetime) -> None:
         """See `ports.AuditStore.ensure_month`."""
 
-    async def unpack(self, limit: int) -> int:
-        """See `ports.AuditStore.unpack`."""
-        return 0
-
     def _matching(self, tenant: str | None, wanted: AuditFilter) -> Iterator[Audit]:
         for audit in self.rows.values():
             if (tenant is None or audit.context.tenant == tenant) and _passes(audit, wanted):

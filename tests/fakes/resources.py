@@ -13,8 +13,6 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import DeferredLock
-
 from ipf.errors import Category, Problem, WriteConflict
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.evaluation.lastn import last_of_each, observed, too_many
@@ -32,6 +30,7 @@ from ipf.ports import (
     Json,
     Lookup,
     LookupResult,
+    MatchLocks,
     ReindexRequest,
     SearchPage,
     ServedTopic,
@@ -47,6 +46,7 @@ from ipf.ports.queries.history_filter import EVERY_VERSION, HistoryFilter
 from ipf.ports.queries.index import EMPTY, Entries
 from ipf.ports.queries.predicates import AllOf, Test
 from ipf.ports.queries.search import Query, Sort
+from tests.fakes.match_locks import SharedLock
 
 Key = tuple[str, str, str]
 """(tenant, resource type, id)"""
@@ -87,7 +87,7 @@ class MemoryFhirStore:
         self.broken: Problem | None = None
         self.is_within = False
         self._last_rid = 0
-        self._locks: dict[tuple[str, str, str], DeferredLock] = {}
+        self._locks: dict[tuple[str, ...], SharedLock] = {}
 
     def check(self) -> None:
         """Fail while broken."""
@@ -114,9 +114,9 @@ class MemoryFhirStore:
         finally:
             transaction.end()
 
-    def lock_of(self, tenant: str, query: Query) -> DeferredLock:
-        """The lock of one match key."""
-        return self._locks.setdefault((tenant, query.resource_type, repr(query.terms)), DeferredLock())
+    def lock_of(self, *parts: str) -> SharedLock:
+        """The lock of a resource type (tenant, type) or of an identifier value (tenant, type, value)."""
+        return self._locks.setdefault(parts, SharedLock())
 
     async def new_rid(self) -> int:
         """See `ports.FhirStore.new_rid`."""
@@ -298,7 +298,7 @@ class MemoryTransaction:
 
     def __init__(self, store: MemoryFhirStore) -> None:
         self._store = store
-        self._held: list[DeferredLock] = []
+        self._held: list[SharedLock] = []
         self._epoch: int | None = None
         self._owns_subscriptions = False
 
@@ -315,20 +315,23 @@ class MemoryTransaction:
         self._epoch = store.epoch
         return LookupResult(
             [store.current(key) for key in lookup.ids],
-            [_newest(store.matching(tenant, query)) for tenant, query in lookup.conditions],
+            [_newest(store.matching(tenant, query), query) for tenant, query in lookup.conditions],
             frozenset(key for key in lookup.receipts if key in store.receipts),
             store.epoch,
         )
 
-    async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
+    async def lock(self, conditions: Sequence[tuple[str, Query]], locks: MatchLocks) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`."""
-        keyed = {repr((tenant, query.terms)): self._store.lock_of(tenant, query) for tenant, query in conditions}
-        for _, lock in sorted(keyed.items()):
-            if lock not in self._held:
-                await lock.acquire()
-                self._held.append(lock)
+        for kind, exclusive in sorted(locks.types.items()):
+            await self._take(self._store.lock_of(*kind), exclusive=exclusive)
+        for value in sorted(locks.values):
+            await self._take(self._store.lock_of(*value), exclusive=True)
         self._store.check()
-        return [_newest(self._store.matching(tenant, query)) for tenant, query in conditions]
+        return [_newest(self._store.matching(tenant, query), query) for tenant, query in conditions]
+
+    async def _take(self, lock: SharedLock, *, exclusive: bool) -> None:
+        await lock.acquire(exclusive=exclusive)
+        self._held.append(lock)
 
     async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
         """See `ports.FhirTransaction.identity_answers`."""
@@ -462,8 +465,8 @@ class MemoryTransaction:
         stream.events.append(Event(number, *named, at, change.correlation_id, version.body, method))
 
 
-def _newest(found: list[Version]) -> list[Version]:
-    return found[::-1][:MATCH_LIMIT]
+def _newest(found: list[Version], query: Query) -> list[Version]:
+    return found[::-1][: query.count or MATCH_LIMIT]
 
 
 _: type[FhirStore] = MemoryFhirStore

@@ -1,4 +1,5 @@
-"""Point-in-time recovery as docs/backup.md describes it: base backup, WAL archive, restore point; the service goes on.
+"""Point-in-time recovery as docs/how-to/back-up-and-restore.md describes it: base backup, WAL archive, restore point;
+the service goes on.
 
 Both databases are on one server, so one place in its WAL is one moment of both.
 """

@@ -114,9 +114,7 @@ class OwnProvider(Provider):
 
             def do_GET(self) -> None:
                 """Discovery and keys."""
-                document = {"issuer": provider.issuer, "jwks_uri": f"{provider.issuer}/jwks",
-                            "token_endpoint": f"{provider.issuer}/token"}  # fmt: skip
-                self._answer(document if "well-known" in self.path else keys)
+                self._answer(provider.document() if "well-known" in self.path else keys)
 
             def do_POST(self) -> None:
                 """The token endpoint."""
@@ -134,7 +132,12 @@ class OwnProvider(Provider):
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._server.handle_error = lambda request, address: None  # type: ignore[method-assign]  # a client hangs up
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def document(self) -> dict[str, Any]:
+        """The discovery document."""
+        return {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/jwks", "token_endpoint": f"{self.issuer}/token"}
 
     def signed(self, client: str, scope: str) -> str:
         """A token as the real one makes them."""

@@ -92,8 +92,22 @@ class BackupTests(TestCase):
         self.assertIn(f"fhir.dump has {len(whole) - 1000} bytes, not {len(whole)}", output)
         await self.failed_half_way(service, folder, whole)
         dump.write_bytes(whole)
+        await self.other_schemas(service, folder)
         status, output = await ipfctl(service, "restore", str(folder), "--replace")
         self.assertEqual(status, 0, output)
+
+    async def other_schemas(self, service: ServiceProcess, folder: Path) -> None:
+        """A backup of 0.1 that lacks migrations of it, and one of a later release."""
+        path = folder / "manifest.json"
+        manifest = path.read_bytes()
+        for schema, said in ((41, "restore it with ipf 0.1, start that once, and back up again"), (999, "or later")):
+            content = json.loads(manifest)
+            content["databases"]["fhir"]["schema"] = schema
+            path.write_text(json.dumps(content))
+            status, output = await ipfctl(service, "restore", str(folder), "--replace")
+            self.assertEqual(status, 1)
+            self.assertIn(said, " ".join(output.split()))
+        path.write_bytes(manifest)
 
     async def failed_half_way(self, service: ServiceProcess, folder: Path, whole: bytes) -> None:
         """A damaged dump whose digest fits: both databases are empty again, and an empty one can be restored into."""

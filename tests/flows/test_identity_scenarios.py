@@ -2,7 +2,7 @@
 
 Each scenario sends messages one after the other through the maps of the project into one store, as the converter does.
 
-Source: docs/identity.md
+Source: docs/explanation/identity.md
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from tests.waiting import PATIENCE
 
 GROUP = "deployment"
 ROOT = Path(__file__).resolve().parents[2]
-HELD = {"LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "docs/operations.md", "etc/ipf.env", "bin/test",
+HELD = {"LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "docs/reference/operations.md", "etc/ipf.env",
+"bin/test",
         "etc/man/ipfctl.1", "requirements/runtime.txt", "requirements/source.txt",
         "tests/flows/test_installed.py"}  # fmt: skip
 NO_NETWORK = ("--no-index", "--quiet", "--disable-pip-version-check")

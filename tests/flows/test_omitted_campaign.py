@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.corpus import samples
+from tests.event_loop import LIMIT
 from tests.flows.omitted_fields import lines, variants
 from tests.flows.test_omitted import check
 from tests.rest.world import OnMemory
@@ -11,6 +12,8 @@ GROUP = "campaigns"
 
 
 class EveryFieldCampaign(OnMemory):
+    timeout = LIMIT  # minutes of processor time
+
     async def test_every_field(self) -> None:
         """About 1,400 fields."""
         checked = [

@@ -162,6 +162,36 @@ class ParentSuite(Suite):
         await self.tell(message(*culture("ORGF1", "E. coli")), message(*panel(1)))
         self.assertEqual(await self.derived(), ["E. coli"])
 
+    async def test_the_order_of_a_result_that_is_stored(self) -> None:
+        """OBR-29 of the result is added to it, also as a number; nothing else of it changes, no parent is replaced."""
+        kind = "OML^O21^OML_O21"
+        orders = [message("ORC|NW|P1", "OBR|1|P1||600-7^Culture^LN", kind=kind)]
+        orders += [message(f"ORC|NW|{n}", f"OBR|1|{n}||GLU^Glucose^L{more}", kind=kind)
+                   for n, more in (("P2", ""), ("P3", ""), ("P4", "|" * 25 + "P1"))]  # fmt: skip
+        await self.tell(*orders)
+        before = {name: (await self.found(f"ServiceRequest?identifier={name}"))[0] for name in ("P2", "P3", "P4")}
+        for number, parent in (("P2", "P1"), ("P3", "P9"), ("P4", "P3")):
+            obr = f"OBR|1|{number}|F{number}|GLU^Glucose^L{'|' * 25}{parent}"
+            told = message(obr, "OBX|1|NM|GLU^Glucose^L||5|mg|||||F")
+            await self.tell(told, told)
+        (culture,) = await self.found("ServiceRequest?identifier=P1")
+        for number, parent in (("P2", "P1"), ("P3", "P9"), ("P4", "P1")):
+            (after,) = await self.found(f"ServiceRequest?identifier={number}")
+            (link,) = after.pop("basedOn")
+            self.assertEqual(link["identifier"]["value"], parent)
+            found = None if parent == "P9" else f"ServiceRequest/{culture['id']}"
+            self.assertEqual(link.get("reference"), found)
+            self.assertEqual(after.pop("meta")["versionId"], "1" if number == "P4" else "2")
+            kept = {name: one for name, one in before[number].items() if name not in ("meta", "basedOn")}
+            self.assertEqual(after, kept)
+        await self.tell(message("ORC|NW|P9", "OBR|1|P9||600-7^Culture^LN", kind=kind))
+        await self.tell(message(f"OBR|1|P3|FP3|GLU^Glucose^L{'|' * 25}P9", "OBX|1|NM|GLU^Glucose^L||5|mg|||||F"))
+        (after,), (late,) = (
+            await self.found("ServiceRequest?identifier=P3"),
+            await self.found("ServiceRequest?identifier=P9"),
+        )
+        self.assertEqual(after["basedOn"][0]["reference"], f"ServiceRequest/{late['id']}")
+
     async def test_an_order_of_an_earlier_message(self) -> None:
         """OBR-29 of an order: the stored order, else its number; of several orders of one number, the number."""
         kind = "OML^O21^OML_O21"

@@ -2,7 +2,7 @@
 
 Rows of a polled source and HL7 v2 messages go through the maps into one store, as the converter does.
 
-Source: docs/normalization.md, docs/identity.md
+Source: docs/reference/normalization.md, docs/explanation/identity.md
 """
 
 from __future__ import annotations

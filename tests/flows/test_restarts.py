@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 from twisted.trial.unittest import TestCase
@@ -29,6 +31,7 @@ class RestartTests(TestCase):
             await asyncio.to_thread(service.kill)
             acknowledged = dict(feed.accepted)
             service.start()
+            await self.acknowledges_before_it_converts(scenario)
             await scenario.ready()
             await self.refused_beside(scenario)
             await feed.until(len(acknowledged) + MESSAGES)  # senders repeat what has no answer
@@ -38,6 +41,24 @@ class RestartTests(TestCase):
             await self.mail_without_a_server(service)
             self.assertEqual(await asyncio.to_thread(service.stop), 0, service.log_tail())
             self.assertFalse((scenario.postgres / "postmaster.pid").exists(), service.log_tail())
+
+    async def acknowledges_before_it_converts(self, scenario: Scenario) -> None:
+        """Maps that have compiled before keep nobody waiting: readiness says that converters are starting."""
+        service, feed = scenario.service, scenario.feed
+        held = await until(lambda: service.converters, "a converter process")
+        for pid in held:
+            os.kill(pid, signal.SIGSTOP)
+        before = len(feed.accepted)
+        await until(lambda: len(feed.accepted) > before, "a message is acknowledged")
+
+        async def readiness() -> Any:
+            status, found = await asyncio.to_thread(service.get, "/actuator/health/readiness")
+            return found if status == 503 and "components" in found else None
+
+        found = await until(readiness, "readiness is answered")
+        self.assertEqual(found["components"]["startup"]["status"], "DOWN")
+        for pid in held:
+            os.kill(pid, signal.SIGCONT)
 
     async def refused_beside(self, scenario: Scenario) -> None:
         """A second service on the same data ends, and says why."""

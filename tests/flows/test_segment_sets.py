@@ -39,6 +39,15 @@ def message(kind: str, *segments: str, sender: str = "HIS") -> Lines:
     return [line.split("|") for line in (head, "EVN||20240101", PID, PV1, *segments)]
 
 
+def billed(kind: str, account: str, visit: str, *segments: str, sender: str = "HIS") -> Lines:
+    """A message about an account or charges."""
+    charge = ("FT1|1|T1||20240101||CG|C1",) if kind == DFT else ()
+    told = message(kind, *charge, *segments, sender=sender)
+    told[2] += [""] * (18 - len(told[2])) + [account]
+    told[3][19] = visit
+    return told
+
+
 class SetSuite(Suite):
     """One person and her insurances."""
 
@@ -139,14 +148,77 @@ class SetSuite(Suite):
         await self.tell(told)
         self.assertEqual(await self.plans(), {"A": "active", "B": "active"})
 
-    async def test_a_charge_and_an_account_add(self) -> None:
-        """They name the insurance that pays, not all; the next message about the person decides."""
-        await self.tell(message(A01, in1("A")), message(DFT, "FT1|1|T1||20240101||CG|C1", in1("B")))
-        self.assertEqual(await self.plans(), {"A": "active", "B": "active"})
+    async def test_charges_and_accounts_state_their_own(self) -> None:
+        """What pays for an account or a visit; the next message about the person states all."""
+        charge = "FT1|1|T1||20240101||CG|C1"
+        await self.tell(message(A01, in1("A")), message(DFT, charge, in1("B"), in1("D", 2)))
+        self.assertEqual(await self.plans(), {"A": "active", "B": "active", "D": "active"})
+        await self.tell(message(BAR, in1("C"), in1("A", 2)), message(BAR))
+        self.assertEqual(await self.plans(), {"A": "active", "B": "cancelled", "C": "active", "D": "cancelled"})
         await self.tell(message(BAR, in1("C")))
-        self.assertEqual(await self.plans(), {"A": "active", "B": "active", "C": "active"})
-        await self.tell(message(A08, in1("C")))
-        self.assertEqual(await self.plans(), {"A": "cancelled", "B": "cancelled", "C": "active"})
+        self.assertEqual((await self.plans())["A"], "active")  # it is among those that the A01 has stated
+        await self.tell(message(BAR, 'IN1|1|""'))
+        self.assertEqual(await self.plans(), {"A": "active", "B": "cancelled", "C": "cancelled", "D": "cancelled"})
+        await self.tell(message(BAR, in1("C")), message(A08, in1("D")))
+        self.assertEqual(await self.plans(), {"A": "cancelled", "B": "cancelled", "C": "cancelled", "D": "active"})
+
+    async def test_accounts_and_visits_apart(self) -> None:
+        """PID-18, else PV1-19; of another sender, account or visit nothing ends; without both an insurance is added."""
+        for kind in (BAR, DFT):
+            told = [
+                billed(kind, "ACC1", "V1", in1("A"), in1("B", 2)),
+                billed(kind, "ACC2", "V1", in1("C")),
+                billed(kind, "", "V1", in1("D")),
+                billed(kind, "", "V2", in1("E")),
+                billed(kind, "", "", in1("F")),
+                billed(kind, "", "", in1("G")),
+                billed(kind, "ACC1", "V1", in1("H"), sender="CLINIC"),
+                billed(kind, "ACC1", "V2", in1("A")),
+                billed(kind, "", "V2", in1("C")),
+            ]
+            await self.tell(*told)
+            ended = {name for name, status in (await self.plans()).items() if status == "cancelled"}
+            self.assertEqual((ended, len(await self.plans())), ({"B", "E"}, 8), kind)
+            await self.tell(message(A08, 'IN1|1|""'))
+
+    async def test_orders_add(self) -> None:
+        """They say which insurance they use."""
+        order = ["ORC|NW|P1", "OBR|1|P1||C1"]
+        lines = message("ORM^O01^ORM_O01", in1("B"), *order)
+        await self.tell(message(A01, in1("A")), lines)
+        self.assertEqual({"A"} <= (await self.plans()).keys(), True)
+        self.assertEqual(set((await self.plans()).values()), {"active"})
+
+    async def test_a_merge_takes_the_sets_along(self) -> None:
+        """What the sender no longer states of the survivor ends, and after the undoing each has its own again."""
+        other = [PID.replace("1001", "2002").split("|"), PV1.replace("V1", "V2").split("|")]
+        second = message(A01, in1("B"), in1("C", 2))
+        second[2:4] = other
+        await self.tell(message(A01, in1("A")), second)
+        both = {one["identifier"][0]["value"]: one["id"] for one in await self.found("Patient")}
+        source, target = both["2002"], both["1001"]
+        await self.merge("merge", source, target)
+        await self.tell(message(A08, in1("A"), in1("B", 2)))
+        held = {(_plan(one), one["beneficiary"]["reference"]): one["status"] for one in await self.found("Coverage")}
+        self.assertEqual(held["C", f"Patient/{target}"], "cancelled")
+        self.assertEqual(held["A", f"Patient/{target}"], "active")
+        await self.merge("unmerge", source, target)
+        third = message(A08, in1("C"))
+        third[2:4] = other
+        await self.tell(third, message(A08, in1("A")))
+        held = {(_plan(one), one["beneficiary"]["reference"]): one["status"] for one in await self.found("Coverage")}
+        self.assertEqual(held["C", f"Patient/{source}"], "active")
+        self.assertEqual(held["B", f"Patient/{source}"], "cancelled")
+        self.assertEqual(held["A", f"Patient/{target}"], "active")
+
+    async def merge(self, what: str, source: str, target: str) -> None:
+        """$merge or $unmerge."""
+        patients = {"source-patient": source} | ({"target-patient": target} if what == "merge" else {})
+        parameter = [{"name": name, "valueReference": {"reference": f"Patient/{id}"}} for name, id in patients.items()]
+        body = {"resourceType": "Parameters", "parameter": parameter}
+        path = "Patient/$merge" if what == "merge" else f"Patient/{target}/$unmerge"
+        answer = await self.world.send("POST", path, body)
+        self.assertEqual(answer.status, 200, answer.body)
 
     async def test_what_a_client_wrote(self) -> None:
         """A Coverage of a client stays; one that a client ended in another way is left."""
@@ -222,11 +294,12 @@ class SetSuite(Suite):
 
     async def test_the_trace_names_the_set(self) -> None:
         """Which segments it has, of which sender, and whether they are all."""
-        for kind, whole in ((A08, True), (BAR, False)):
+        for kind, scope in ((A08, None), (BAR, "visit V1")):
             raw = "\r".join("|".join(one) for one in message(kind, in1("A"), in1("B", 2))).encode()
             result = samples.library().run(Message.parse(raw))
             (told,) = [one for about in result_json(result)["updates"] for one in about["sets"]]
-            self.assertEqual((told["segment"], told["sender"], told["is_whole"]), ("IN1", "HIS", whole))
+            self.assertEqual((told["segment"], told["sender"], told["is_whole"]), ("IN1", "HIS", True))
+            self.assertEqual(told.get("scope"), scope)
             places = [int(one.partition("[")[2].rstrip("]")) for one in told["members"]]
             kinds = [result.bundle["entry"][place]["resource"]["resourceType"] for place in places]
             self.assertEqual(kinds, ["Coverage", "Coverage"])
@@ -246,7 +319,7 @@ class SetSuite(Suite):
         """What holds is the union of the last sets of the senders, in whatever order and number it is told."""
         for seed in range(self.seeds):
             random_ = random.Random(seed)
-            sets: dict[str, set[str]] = {}
+            sets: dict[tuple[str, bool], set[str]] = {}
             ever: set[str] = set()
             told = []
             number = f"7{seed:04}"
@@ -259,10 +332,10 @@ class SetSuite(Suite):
                 if random_.random() < 0.2:
                     lines.append('IN1|9|""')
                 kind = random_.choice((A01, A08, A28, DFT, BAR))
-                if lines and kind in (DFT, BAR):
-                    sets[sender] = sets.get(sender, set()) | set(plans)
-                elif lines:
-                    sets[sender] = set(plans)
+                if lines:
+                    sets[sender, kind in (DFT, BAR)] = set(plans)
+                if lines and kind not in (DFT, BAR):
+                    sets[sender, True] = set()
                 ever |= set(plans)
                 charge = [f"FT1|1|T{seed}||20240101||CG|C1"] if kind == DFT else []
                 made = message(kind, *charge, *lines, sender=sender)

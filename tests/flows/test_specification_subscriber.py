@@ -8,6 +8,7 @@ Source: ../shared/spec/interface-specification.md; its last word is ../shared/sp
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 from ipf.subscriptions.guide import CONTENT
@@ -56,6 +57,15 @@ class DefaultModeTests(SpecificationCase):
         with self.says(ERRORS, "`rest-hook` without endpoint"):
             without = self.channel("/none", endpoint=None)
             self.assertEqual(self.ask("POST", "/fhir/Subscription", self.subscription(without))[0], 422)
+
+        with self.says(SECURITY, "The check runs on Subscription create and update"):
+            port, name = self.service.http_port, socket.gethostname()
+            itself = self.channel("/own", endpoint=f"https://{name}:{port}/hook")
+            status, refused = self.ask("POST", "/fhir/Subscription", self.subscription(itself))
+            self.assertEqual(status, 422, "its name resolves to this host, and the port is the service's own")
+            self.assertIn("IPF_HTTP_LISTEN", refused["issue"][0]["diagnostics"])
+            gone = self.channel("/gone", endpoint="https://gone.invalid/hook")
+            self.assertEqual(self.ask("POST", "/fhir/Subscription", self.subscription(gone))[0], 201)
 
     def _registration(self) -> None:
         with self.says(SURFACE, "201 with created resource and server id"):
@@ -141,6 +151,10 @@ class DefaultModeTests(SpecificationCase):
             made = self.fhir("POST", "Subscription", self.subscription(self.channel("/refuses", **level), TOPIC))
             item = self.wait(lambda: (one := self._health(made["id"]))["last_error"] and one)
             self.assertRegex(item["last_error"], r"HTTP status 503 \(handshake \d+, the next in [0-9.]+ s\)")
+            tried = r"the handshake failed (once|\d+ times) and is repeated for 30 s: HTTP status 503"
+            shown = self.wait(lambda: "error" in (one := self.fhir("GET", f"Subscription/{made['id']}")) and one)
+            self.assertEqual(shown["status"], "requested")
+            self.assertRegex(shown["error"], tried)
             failed = self.becomes(made["id"], "error")
             self.assertRegex(failed["error"], r"the handshake failed \d+ times in \d+ s: HTTP status 503")
         self.hook.status = 200

@@ -1,9 +1,9 @@
-"""A data folder of the first release is upgraded by the start of the service: what was stored is there and readable."""
+"""The start of the service adopts a data folder of ipf 0.1: what was stored is there, readable and recognized."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import gzip
 import shutil
 import subprocess
 import sys
@@ -15,14 +15,15 @@ from twisted.trial.unittest import TestCase
 from tests.event_loop import run
 from tests.faults.feed import admission
 from tests.faults.scenario import PATIENT, scratch
+from tests.flows.test_backup import ipfctl
 from tests.flows.test_end_to_end import answer_to
 from tests.service_process import ROOT, ServiceProcess
+from tests.store.postgres.test_adoption import former
 from tests.traffic.psql import psql
 from tests.waiting import until
 
-FIRST = ROOT / "tests" / "store" / "postgres" / "first_release"
-STORED, WAITING, DEAD, AUDITED, EVENTS = 18, 3, 1, 16, 5
-"""What the first release has: messages, of those not converted, given up; audit records at least; events."""
+STORED, DEAD, AUDITED, EVENTS = 19, 1, 16, 5
+"""What 0.1 has: messages, of those given up; audit records at least; events."""
 _START = """
 import sys
 from twisted.internet import reactor
@@ -33,8 +34,8 @@ react(lambda reactor: Deferred.fromCoroutine(EmbeddedPostgres(sys.argv[1], react
 """
 
 
-class UpgradeCase(TestCase):
-    """A data folder of the first release, and what holds after its upgrade."""
+class UpgradeTests(TestCase):
+    """A data folder of ipf 0.1, and what holds after its adoption."""
 
     def setUp(self) -> None:
         self.folder = scratch()
@@ -44,13 +45,13 @@ class UpgradeCase(TestCase):
         self.old_databases(self.service, self.socket)
 
     def old_databases(self, service: ServiceProcess, socket: Path) -> None:
-        """A cluster with the databases of the first release, which runs."""
+        """A cluster with the databases of ipf 0.1, which runs."""
         data = socket.parent
         data.mkdir(parents=True)
         subprocess.run([sys.executable, "-c", _START, str(data)], check=True, env=service.environment, cwd=ROOT)
         for name in ("ipf", "fhir"):
             with contextlib.closing(psycopg2.connect(host=str(socket), user="ipf", dbname=name)) as connection:
-                connection.cursor().execute(gzip.decompress((FIRST / f"{name}.sql.gz").read_bytes()).decode())
+                connection.cursor().execute(former(name))
                 connection.commit()
 
     async def everything_is_there(self, service: ServiceProcess, socket: Path, accepted: list[str]) -> None:
@@ -58,7 +59,7 @@ class UpgradeCase(TestCase):
         await until(lambda: self.count(service, "DELIVERED") == total - DEAD, "all are delivered")
         self.assertEqual(self.count(service, "DEAD_LETTER"), DEAD)
         found = psql(socket, "SELECT source_id FROM message_bodies WHERE source_system = 'FEED'").split()
-        self.assertEqual(sorted(found), sorted(accepted))
+        self.assertEqual(sorted(found), sorted(["K1", *accepted]))
         self.resources_are_readable(service)
         await self.search_in_messages(service, socket)
         self.subscription_goes_on(service)
@@ -99,15 +100,28 @@ class UpgradeCase(TestCase):
     def audited(self, service: ServiceProcess) -> int:
         return int(service.get("/fhir/AuditEvent?_summary=count&date=lt2026-11-25T23:10:00Z")[1].get("total", 0))
 
+    def test_a_data_folder_of_0_1_is_adopted(self) -> None:
+        run(self.adopted())
 
-class UpgradeTests(UpgradeCase):
-    def test_a_data_folder_of_the_first_release_is_upgraded(self) -> None:
-        run(self.upgraded())
-
-    async def upgraded(self) -> None:
+    async def adopted(self) -> None:
+        status, output = await ipfctl(self.service, "migrate", "--dry-run")
+        self.assertEqual((status, output.count("adopted as version")), (0, 2), output)
         self.service.start()
         self.addCleanup(self.service.stop)
         await until(self.service.ready, "it is ready")
+        self.assertEqual(self.service.log_path.read_text().count("event=adopted"), 2)
         answer = await answer_to(self.service.mllp_port, admission("N1", "P1", "+47"))
         self.assertEqual(answer[1], b"MSA|AA|N1")
+        await self.repeated()
         await self.everything_is_there(self.service, self.socket, ["N1"])
+
+    async def repeated(self) -> None:
+        """A message from before the inbox had keys is recognized."""
+        query = "SELECT source_id, encode(raw_message, 'base64') FROM message_bodies WHERE id = 2"
+        with contextlib.closing(psycopg2.connect(host=str(self.socket), user="ipf", dbname="ipf")) as connection:
+            cursor = connection.cursor()
+            cursor.execute(query)
+            ((control_id, raw),) = cursor.fetchall()
+        frame = b"\x0b" + base64.b64decode(raw) + b"\x1c\r"
+        answer = await answer_to(self.service.mllp_port, frame)
+        self.assertEqual(answer[1], b"MSA|AA|" + control_id.encode())

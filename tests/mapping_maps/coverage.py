@@ -1,7 +1,8 @@
 """The coverage report: for each row of the guide's tables, whether a rule of ours maps it, and if not, why.
 
-`bin/mapping-coverage` writes docs/mapping-coverage.md and ipf/console/coverage.json anew; `bin/mapping-coverage PID`
-prints the open rows of tables whose names begin so; `bin/mapping-coverage --messages FILE...` prints the fields of
+`bin/mapping-coverage` writes docs/reference/mapping-coverage.md, the rows beside it (mapping-coverage.csv) and
+ipf/console/coverage.json anew; `bin/mapping-coverage PID` prints the open rows of tables whose names begin so;
+`bin/mapping-coverage --messages FILE...` prints the fields of
 messages (`unread`).  A row counts as mapped when a rule in a file that serves its table reads its field and writes the
 element that its path begins with; a message row, when the message's map takes that segment to a group in a file that
 serves its segment table.
@@ -9,6 +10,8 @@ serves its segment table.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -24,7 +27,9 @@ from tests.mapping_maps.rules import File, Maps, Note, Seen
 MAPPED, DECIDED, NOT_MAPPED, OPEN = "mapped", "decided", "not mapped", "open"
 STATES = (MAPPED, DECIDED, NOT_MAPPED, OPEN)
 KINDS = (MESSAGES, SEGMENTS, DATATYPES)
-REPORT = "mapping-coverage.md"
+REPORT = Path(__file__).resolve().parents[2] / "docs/reference/mapping-coverage.md"
+ROWS = REPORT.with_suffix(".csv")
+COLUMNS = ("kind", "table", "row", "target", "state", "rule or reason")
 FIGURES = Path(__file__).resolve().parents[2] / "ipf/console/coverage.json"
 """What the workbench of the operator console shows of the report."""
 _MOST_PLACES = 3
@@ -43,12 +48,20 @@ BY_ENGINE = {
 
 HEAD = """# Mapping coverage
 
-Written by `bin/mapping-coverage` from the maps under `maps/` and the row keys and target paths of the tables of HL7's
-v2-to-FHIR guide; a test holds it to be true. Only rows that have a target in FHIR are counted. **mapped**: the rule
-that does it; **decided**: mapped in a way that the guide leaves open, or elsewhere than the guide has it, with the
-decision; **not mapped**: why; **open**: neither. Decisions stand beside the rules in the maps, as comments. Message
-types that the guide has no table for are mapped like the message whose structure they share. Which fields of messages
-are read: [mapping.md](mapping.md#unread-fields).
+[mapping-coverage.csv](mapping-coverage.csv) has each row of the tables of HL7's
+[v2-to-FHIR guide](https://build.fhir.org/ig/HL7/v2-to-fhir/) that has a target in FHIR, with the rule that maps it, or
+the reason. The site that `bin/docs` builds shows all rows with a search. `bin/mapping-coverage` writes both from the
+maps under `maps/` and the row keys and target paths of the guide's tables; a test compares them.
+
+| state | meaning |
+|---|---|
+| mapped | a rule maps the row; the last column names it |
+| decided | mapped where the guide leaves a choice, or at another place; the last column has the decision |
+| not mapped | the last column has the reason |
+| open | no rule and no reason |
+
+Decisions are comments beside the rules in the maps. A message type without a table in the guide is mapped like the
+message that has the same structure. [Unread fields](mapping.md#unread-fields) are about the messages that you receive.
 
 """
 
@@ -160,7 +173,7 @@ def _same(name: str, element: str) -> bool:
 
 
 def report(coverage: Coverage) -> str:
-    """The text of docs/mapping-coverage.md."""
+    """The text of docs/reference/mapping-coverage.md: the numbers of rows by kind of table and state."""
     lines = [
         HEAD + "| tables | rows | mapped | decided | not mapped | open | mapped or decided |",
         "|---|---|---|---|---|---|---|",
@@ -170,12 +183,25 @@ def report(coverage: Coverage) -> str:
         done, every = coverage.count(names)
         states = " | ".join(map(str, coverage.states(names)))
         lines.append(f"| {kind} ({len(names)}) | {every} | {states} | {100 * done / every:.1f} % |")
-    for kind in kinds:
-        lines += ["", f"## {kind.capitalize()}"]
-        for table in coverage.tables:
-            if table.kind == kind:
-                lines += _section(table, coverage)
     return "\n".join(lines) + "\n"
+
+
+def rows(coverage: Coverage) -> str:
+    """The text of docs/reference/mapping-coverage.csv: one line for each row of the guide."""
+    written = io.StringIO()
+    table_of = {table.name: table for table in coverage.tables}
+    lines = csv.writer(written, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for kind in KINDS:
+        for name, verdicts in coverage.verdicts.items():
+            if table_of[name].kind == kind:
+                lines.writerows((kind, name, one.row.key, _target(one, kind), one.state, one.text) for one in verdicts)
+    return written.getvalue()
+
+
+def _target(verdict: Verdict, kind: str) -> str:
+    """The path of a row; of a message, with the segment table that it names."""
+    return f"{verdict.row.target} {verdict.row.by}".strip() if kind == MESSAGES else verdict.row.target
 
 
 def figures(coverage: Coverage) -> str:
@@ -183,27 +209,14 @@ def figures(coverage: Coverage) -> str:
     lines = []
     for table in coverage.tables:
         counts = dict(zip(("mapped", "decided", "not_mapped", "open"), coverage.states([table.name]), strict=True))
-        missing = [[one.row.key, f"{one.row.target} {one.row.by}".strip() if table.kind == MESSAGES else one.row.target,
-                    one.text] for one in coverage.verdicts[table.name] if one.state in (OPEN, NOT_MAPPED)]  # fmt: skip
+        missing = [
+            [one.row.key, _target(one, table.kind), one.text]
+            for one in coverage.verdicts[table.name]
+            if one.state in (OPEN, NOT_MAPPED)
+        ]
         made = {"table": table.name, "kind": table.kind, **counts, "missing": missing}
         lines.append(json.dumps(made, ensure_ascii=False))
     return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-def _section(table: Table, coverage: Coverage) -> Iterator[str]:
-    done, every = coverage.count([table.name])
-    rest = f"; {table.others} rows without a target" if table.others else ""
-    states = ", ".join(f"{count} {state}" for count, state in zip(coverage.states([table.name]), STATES, strict=True))
-    yield from ("", f"### {table.name}", "", f"{done} of {every} ({states}){rest}.", "")
-    if every:
-        yield from ("| row | target | | by or why |", "|---|---|---|---|")
-    for one in coverage.verdicts[table.name]:
-        target = f"{one.row.target} {one.row.by}" if table.kind == MESSAGES else one.row.target
-        yield f"| {one.row.key} | `{_cell(target.strip())}` | {one.state} | {_cell(one.text)} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def main(arguments: list[str]) -> int:
@@ -213,13 +226,13 @@ def main(arguments: list[str]) -> int:
         return 0
     coverage = Coverage(Maps(folder("maps")))
     if not arguments:
-        path = folder("maps").parent / "docs" / REPORT
-        path.write_text(report(coverage), encoding="utf-8")
+        REPORT.write_text(report(coverage), encoding="utf-8")
+        ROWS.write_text(rows(coverage), encoding="utf-8")
         FIGURES.write_text(figures(coverage), encoding="utf-8")
         unread.TABLE.write_text(unread.table(), encoding="utf-8")
         done, every = coverage.count([one.name for one in coverage.tables])
         print(
-            f"{path.name}: {done} of {every} rows; {unread.TABLE.name}: {len(unread.table().splitlines()) - 2} fields"
+            f"{ROWS.name}: {done} of {every} rows; {unread.TABLE.name}: {len(unread.table().splitlines()) - 2} fields"
         )
         return 0
     for table in coverage.tables:

@@ -41,6 +41,7 @@ from ipf.store.resources.history import PostgresHistories
 from ipf.store.resources.integrity import PostgresReferrers
 from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.resources import PostgresFhirStore
+from ipf.subscriptions.endpoint_names import EndpointNames
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.subscriptions.policy import ChannelPolicy
 from tests import postgres
@@ -62,6 +63,7 @@ class World:
     store: Any = field(default_factory=MemoryFhirStore)
     now: datetime = datetime(2026, 1, 31, 8, 5, 9, 120_456, UTC)
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
+    names: EndpointNames | None = None
     matcher: MatchingIndex = field(default_factory=MatchingIndex)
     database: Any = None
     memory_exports: MemoryExports | None = None
@@ -130,6 +132,7 @@ class World:
         parts = store, self.matcher, lambda: self.now, self.histories, self.policy
         return Repository(
             *parts,
+            names=self.names,
             terminology=self.terminology,
             closures=self.closures,
             deliveries=self.deliveries,

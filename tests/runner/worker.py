@@ -22,7 +22,7 @@ from typing import IO, Any
 from twisted.internet.defer import TimeoutError as TestTimeout
 from twisted.python.failure import Failure
 from twisted.trial import reporter, runner
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.waiting import LIMIT
 
@@ -60,6 +60,8 @@ class LineReporter(reporter.TestResult):  # type: ignore[misc]
     def startTest(self, method: Any) -> None:
         """Note when it began, and end the process if it blocks for ever."""
         super().startTest(method)
+        if isinstance(method, SynchronousTestCase):
+            method.addCleanup(_collect)  # registered first, so that it runs last, while errors still belong to it
         self._outcome, self._details = "", []
         self._send({"start": method.id()})
         limit = method.getTimeout() if isinstance(method, TestCase) else LIMIT
@@ -117,6 +119,7 @@ class Units:
             try:
                 with _without_finalizers():
                     suite = loader.loadByName(name, recurse=True)
+                gc.freeze()  # the collection after each test looks at the objects of its module only
                 yield suite
             except Exception:
                 yield runner.ErrorHolder(name, Failure())
@@ -152,6 +155,15 @@ def _without_finalizers() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _collect() -> None:
+    """Collect what the test left, so that errors of its abandoned Deferreds are reported with it.
+
+    A finalizer may leave garbage again, which the next round collects.
+    """
+    while gc.collect():
+        pass
 
 
 def _formatted(error: Any) -> str:

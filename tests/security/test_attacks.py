@@ -2,7 +2,8 @@
 
 Attacks with tokens are in `test_tokens.py` and `test_vectors.py`, about scopes in `test_scopes.py`, about endpoints of
 subscriptions in `tests/subscriptions`, about slow clients and request smuggling in `tests/wire/http/test_limits.py`,
-about MLLP in `tests/wire/mllp/test_access.py` and `tests/faults/test_garbage.py`.  docs/security.md lists them all.
+about MLLP in `tests/wire/mllp/test_access.py` and `tests/faults/test_garbage.py`.  docs/explanation/security.md lists
+them all.
 """
 
 from __future__ import annotations

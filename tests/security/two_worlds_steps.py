@@ -487,7 +487,7 @@ class Client:
         return self.request("POST", kind, self.content(kind, None), prefer=self.preference(), if_none_exist=condition)
 
     def update(self) -> Step:
-        """An update by id.  An id that labels hide is not free: docs/security.md says what that tells."""
+        """An update by id.  An id that labels hide is not free: docs/reference/access-control.md says why."""
         kind = self.kind("u")
         id = f"own{self.pick('12')}" if self.make.has_labels else self.id(kind)
         return self.request("PUT", f"{kind}/{id}", self.content(kind, id), prefer=self.preference(),

@@ -1,6 +1,6 @@
 """The rules of polling: one lease at a time, and the mark never passes what is not stored.
 
-Source: docs/polling.md.
+Source: docs/how-to/poll-a-server.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules of forwarding: each received message once in the ledger, sent in order, none passed over, one lease.
 
-Source: docs/forwarding.md.
+Source: docs/how-to/forward-messages.md.
 """
 
 from __future__ import annotations

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 class Broken(AssertionError):
     """A rule was broken in a run."""
 
-    def __init__(self, text: str, world: World | None = None) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-        self.world = world
 
 
 class Rules:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -36,46 +37,57 @@ def failures_in_log(found: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def collected(world: World) -> Iterator[None]:
-    """Collect what crashed processes were doing when the run ends: collected later, it would run in another run."""
+def collected() -> Iterator[None]:
+    """Collect what crashed processes were doing when the run ends: collected later, it would run in another test."""
     if not _frozen:
         gc.freeze()  # so that a collection looks at the objects of the run only
         _frozen.append(True)
     gc.disable()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda what: None
     try:
-        yield
+        with failures_in_log([]):
+            yield
+            while gc.collect():  # what a finalizer fails with is garbage of the next collection
+                pass
     finally:
-        hook, sys.unraisablehook = sys.unraisablehook, lambda what: None
-        try:
-            with failures_in_log([]):
-                world.abandon()
-                gc.collect()
-        finally:
-            sys.unraisablehook = hook
-            gc.enable()
+        sys.unraisablehook = hook
+        gc.enable()
 
 
 _frozen: list[bool] = []
 
 
-def simulate(seed: int, steps: int = MOST_STEPS) -> World:
-    """Run a seed.  Broken, with the run as `world`: a rule does not hold."""
-    world = World(seed)
+@dataclass(frozen=True)
+class Run:
+    """What is left of a run: its trace, and the text of the rule that did not hold.  Nothing of its world."""
+
+    trace: list[Any]
+    digest: str
+    broken: str | None
+
+
+def simulate(seed: int, steps: int = MOST_STEPS) -> Run:
+    """Run a seed."""
+    with collected():
+        return _run(seed, steps)
+
+
+def _run(seed: int, steps: int) -> Run:
+    world, broken = World(seed), None
     try:
-        with collected(world), failures_in_log(world.rules.broken):
+        with failures_in_log(world.rules.broken):
             world.run(steps)
-    except Broken as broken:
-        raise Broken(broken.text, world) from None
-    return world
+    except Broken as error:
+        broken = error.text
+    return Run(world.rules.trace, world.digest, broken)
 
 
 def first_failure(seeds: range | list[int]) -> tuple[int, str] | None:
     """The first seed that breaks a rule, and the rule."""
     for seed in seeds:
-        try:
-            simulate(seed)
-        except Broken as broken:
-            return seed, broken.text
+        broken = simulate(seed).broken
+        if broken is not None:
+            return seed, broken
     return None
 
 
@@ -92,25 +104,20 @@ def main(seed: int | None, steps: int, seeds: int | None, first: int) -> None:
 
 
 def _print_run(seed: int, steps: int) -> int:
-    text = ""
-    try:
-        world = simulate(seed, steps)
-    except Broken as broken:
-        world, text = broken.world, broken.text
-    for moment, *what in world.rules.trace:
+    run = simulate(seed, steps)
+    for moment, *what in run.trace:
         click.echo(f"{moment:10.3f} {' '.join(str(one) for one in what)}")
-    click.echo(f"seed {seed}: {text or 'all rules hold'}, {len(world.rules.trace)} lines, digest {world.digest}")
-    return bool(text)
+    click.echo(f"seed {seed}: {run.broken or 'all rules hold'}, {len(run.trace)} lines, digest {run.digest}")
+    return run.broken is not None
 
 
 def _run_many(seeds: range, steps: int) -> int:
     began, failed = time.monotonic(), 0
     for count, seed in enumerate(seeds, 1):
-        try:
-            simulate(seed, steps)
-        except Broken as broken:
+        broken = simulate(seed, steps).broken
+        if broken is not None:
             failed += 1
-            click.echo(f"seed {seed}: {broken.text[:500]}\n  bin/simulate --seed {seed}")
+            click.echo(f"seed {seed}: {broken[:500]}\n  bin/simulate --seed {seed}")
         if not count % 500:
             click.echo(f"{count} of {len(seeds)} seeds, {failed} failed, {time.monotonic() - began:.0f} s", err=True)
     click.echo(f"{len(seeds)} seeds, {failed} failed, {time.monotonic() - began:.1f} s")

@@ -216,12 +216,6 @@ class World:
             found += part.missing()  # type: ignore[attr-defined]
         return found
 
-    def abandon(self) -> None:
-        """Drop all that is going on; the stores and the trace stay."""
-        self.clock.calls.clear()
-        self.replicas.clear()
-        self.processes.clear()
-
     @property
     def digest(self) -> str:
         """Of the trace."""

@@ -202,7 +202,9 @@ class NotificationMaker(Maker):
         else:
             status: Any = [{"op": "replace", "path": "/status", "value": self.pick(("requested", "off"))}]
             if self.chance(0.5):
-                status.append({"op": "replace", "path": "/criteria", "value": self.pick(SEARCHES)})
+                criteria = {"op": "replace", "path": "/criteria", "value": self.pick(SEARCHES)}
+                # Whoever replaces the criteria becomes the creator: its content would go to the narrow client.
+                status += [criteria] if way == "patch" or id.endswith("socket") else []
             self.steps.append(
                 Step(at, "PATCH", f"Subscription/{id}", dumps(status).decode(),
                      (("content_type", "application/json-patch+json"),), is_client=way == "patch", tenant="wide")

@@ -1,4 +1,4 @@
-"""The sample profiles of etc/profiles/samples, and what docs/profiles.md shows of them."""
+"""The sample profiles of etc/profiles/samples, and what docs/reference/vendor-profiles.md shows of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vendor_profiles.samples import EXAMPLE
 
 PROFILES = EXAMPLE.parents[1] / "profiles"
 SAMPLES = PROFILES / "samples"
-DOCUMENT = EXAMPLE.parents[2] / "docs/profiles.md"
+DOCUMENT = EXAMPLE.parents[2] / "docs/reference/vendor-profiles.md"
 
 
 class SampleTests(TestCase):

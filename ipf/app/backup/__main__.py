@@ -26,7 +26,8 @@ not in the backup, keep them apart from it:
   IPF_SECRET_KEY   without it secrets in channel.header cannot be read, and de-identified exports get other ids
   audit-key.pem    in IPF_DATA_DIR, or IPF_AUDIT_KEY: it signs the audit trail; a new one is made when it is missing
   other secrets    tokens, TLS keys, passwords, files that settings name (IPF_FORWARD_FILE ...)
-  the dumps hold data of patients, not encrypted: encrypt the folder before it leaves the host (docs/backup.md)"""
+  the dumps hold data of patients, not encrypted: encrypt the folder before it leaves the host
+  (docs/how-to/back-up-and-restore.md)"""
 
 
 def main() -> None:
@@ -72,7 +73,8 @@ async def _restore(environ: dict[str, str], given: argparse.Namespace) -> bool:
         return False
     for one in manifest.files:
         print(f"to be put back by you: {one.path}, it was {one.source}")
-    print("before the start: IPF_SECRET_KEY and audit-key.pem as they were; repeat erasures since (docs/backup.md)")
+    print("before the start: IPF_SECRET_KEY and audit-key.pem as they were; repeat erasures since")
+    print("(docs/how-to/back-up-and-restore.md)")
     return True
 
 

@@ -35,7 +35,6 @@ from ipf.wire.admin.audit.export import export
 
 _LONGEST_SECONDS = 7 * 86_400.0
 _SHOWN = 5
-_CHAINED_FROM = 26  # the migration of the FHIR database that brought the chains
 
 
 @dataclass
@@ -56,11 +55,8 @@ async def check_databases(
         await _check_tables(manifest, dict(zip(KINDS, (inbox, fhir), strict=True)), checked)
         await _check_messages(manifest, inbox, checked)
         await _check_effects(manifest, inbox, fhir, checked)
-    if manifest.databases["fhir"].schema >= _CHAINED_FROM:
-        keys = (
-            trusted if trusted is not None else {key_id(key): key for key in map(read_public_pem, manifest.audit_keys)}
-        )
-        await _check_audit(urls.fhir, keys, reactor, checked)
+    keys = trusted if trusted is not None else {key_id(key): key for key in map(read_public_pem, manifest.audit_keys)}
+    await _check_audit(urls.fhir, keys, reactor, checked)
     return checked
 
 

@@ -28,6 +28,7 @@ from ipf.config.settings import Settings
 from ipf.errors import Category, Problem
 from ipf.store.backup import target
 from ipf.store.backup.programs import programs_for, restore
+from ipf.store.postgres.adoption import LAST
 from ipf.store.postgres.connection import Connection
 from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.probe import watched_connection
@@ -61,9 +62,11 @@ def _readable(folder: Path) -> Manifest:
     """The manifest of an undamaged backup that this release can use."""
     manifest = manifests.read(folder)
     for kind in KINDS:
-        known, has = len(migrations(kind)), manifest.databases[kind].schema
+        known, has = migrations(kind)[-1].number, manifest.databases[kind].schema
+        text = f"the backup is of ipf {manifest.ipf}: its {kind} database has schema {has}"
+        if has < LAST[kind][0]:
+            raise Problem(Category.VALUE, f"{text}: restore it with ipf 0.1, start that once, and back up again")
         if has > known:
-            text = f"the backup is of ipf {manifest.ipf}: its {kind} database has schema {has}"
             text = f"{text}, this is ipf {ipf.__version__}, which knows {known}"
             raise Problem(Category.VALUE, f"{text}: restore with ipf {manifest.ipf} or later")
     manifests.check_files(folder, manifest)

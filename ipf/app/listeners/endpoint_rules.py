@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ipf.app.listeners.endpoints import FHIR, HL7_HTTP, HTTP, METRICS, MLLP, Listeners
 from ipf.config.roles import CONSOLE
@@ -18,7 +18,7 @@ _UI = "IPF_UI_LISTEN"
 _UI_DEFAULT = "tcp:3000"
 
 
-def channel_policy(settings: Settings, listeners: Listeners) -> ChannelPolicy:
+def channel_policy(settings: Settings, listeners: Listeners, is_unresolved: Callable[[str], bool]) -> ChannelPolicy:
     """The rules for submitted Subscriptions."""
     return ChannelPolicy(
         settings.channel_security,
@@ -26,6 +26,7 @@ def channel_policy(settings: Settings, listeners: Listeners) -> ChannelPolicy:
         settings.brokers,
         sends_mail=settings.smtp_url is not None,
         authenticates=settings.auth_enabled,
+        is_unresolved=is_unresolved,
     )
 
 

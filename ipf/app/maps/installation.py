@@ -38,11 +38,15 @@ _POLL_SECONDS = 5.0  # how late a change is seen when its notification is lost
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """The maps of the main process.  `folder`: the accepted maps, for converter processes."""
+    """The maps of the main process.
+
+    `folder`: the accepted maps, for converter processes.  `were_known`: those of the start had compiled before.
+    """
 
     installation: Installation
     profiles: ProfileFolder
     folder: Path
+    were_known: bool
 
 
 class LibraryLoader:
@@ -71,6 +75,11 @@ class LibraryLoader:
         self._key: tuple[Path, bytes] | None = None
         self._library: Library | None = None
         self._knows_all_broken = False
+
+    @property
+    def knows_maps(self) -> bool:
+        """Whether the maps that were loaded last had compiled before."""
+        return self._known.are_known
 
     def load(self, installed: Sequence[InstalledMap], maps: Path, fresh: bool) -> Library:
         """The library of a folder and of maps installed over HTTP, with the vendor profiles that fit.
@@ -131,7 +140,7 @@ async def open_maps(settings: Settings, stores: OpenedStores, reactor: Any, stac
         return snapshot.build(lambda maps: loader.load(installed, maps, fresh), fresh=fresh)
 
     installation = await _start(build, stores, reactor, stack)
-    return Maps(installation, profiles, snapshot.current)
+    return Maps(installation, profiles, snapshot.current, loader.knows_maps)
 
 
 async def open_accepted_maps(

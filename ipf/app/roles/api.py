@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.web.resource import IResource
 
 from ipf.app.listeners.access import AUTH_SANDBOX, Access, open_access
@@ -23,8 +24,10 @@ from ipf.app.roles.fhir import (
 )
 from ipf.app.roles.pair import Pair
 from ipf.app.roles.process import Process
+from ipf.app.runtime.process import run_in_thread
 from ipf.config.roles import ADMIN, FHIR, MAPPING
 from ipf.config.settings import Settings
+from ipf.fhir.index import sources as index_sources
 from ipf.ports import AuditBinding, Handler, WebsocketHub
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.actuator import Component
@@ -73,6 +76,7 @@ def open_api(process: Process, pair: Pair, access: Access) -> Api:
     audit = open_audit(settings, pair.stores, operators, process.reactor, process.stack)
     repository = open_repository(process, settings, pair.stores, access)
     if runs(FHIR):
+        Deferred.fromCoroutine(run_in_thread(index_sources.work_out))
         start_jobs(process, pair, repository, audit)
     return Api(
         fhir_handler(settings, repository, pair.stores, access, audit) if runs(FHIR) else None,

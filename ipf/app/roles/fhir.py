@@ -50,9 +50,11 @@ from ipf.store.resources.jobs import PostgresJobs
 from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.terminology.closures import PostgresClosureTables
 from ipf.store.terminology.systems import PostgresCodeSystems
+from ipf.subscriptions.endpoint_names import EndpointNames
 from ipf.telemetry import access_metrics, limit_metrics
 from ipf.wire.admin.actuator import Component
 from ipf.wire.channels import websocket_resource
+from ipf.wire.client.host_names import use_host_names
 from ipf.wire.client.import_client import ImportClient
 from ipf.wire.http.app import resource as klein_resource
 from ipf.wire.http.compression import compressing
@@ -154,13 +156,16 @@ def open_repository(process: Process, settings: Settings, stores: OpenedStores, 
     imports = ImportSources(settings.channel_security, settings.import_allow)
     inputs = ImportClient(process.reactor, settings.http_max_body_bytes, imports.forbids)
     systems = PostgresCodeSystems(stores.fhir_database)
+    names = use_host_names(process.reactor)
+    policy = channel_policy(settings, process.listeners, names.is_failing)
     conformance = Conformance(load, stores.fhir, now, settings.validation_mode, run_in_thread, systems)
     return Repository(
         AuditedStore(stores.fhir, PostgresAuditStore(stores.fhir_database), settings.base_url),
         stores.matcher,
         now,
         PostgresHistories(stores.fhir_database),
-        channel_policy(settings, process.listeners),
+        policy,
+        EndpointNames(policy.endpoints, names.look_up),
         software_version=__version__,
         smart=None if access.keys is None else access.keys.smart,
         conformance=conformance,

@@ -5,7 +5,7 @@ transaction leaves more of it: objects are gone, resident memory stays.  `malloc
 memory is not what the last return left, and does not change any more, the work is over.  Or it waits for the
 database, and a return is too early: while memory is well above that at the start, another one follows every `AGAIN`
 checks.  It runs in a thread, takes 25 to 130 ms after a transaction of 25,000 entries, and a quiet process never
-needs it.
+needs it.  Without it the process keeps 485 MiB after the first such transaction instead of 266 (107 at the start).
 
 Where the C library has no `malloc_trim`, or there is no /proc, nothing is done.
 

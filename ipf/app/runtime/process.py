@@ -71,6 +71,7 @@ def use_monotonic_timers(reactor: Any) -> None:
 
     Twisted (26.10) takes `time.time` for its timers.  When an operator or NTP sets the clock back by an hour, every
     timer is an hour late: polls, lease renewals and timeouts stop.  When the clock is set forward, all of them fire.
+    It is for correctness, and costs no time: a timer of 0.3 s takes an hour without it.
     """
     offset = time.time() - time.monotonic()
     reactor.seconds = lambda: time.monotonic() + offset

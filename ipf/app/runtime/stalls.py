@@ -141,4 +141,5 @@ def _stack(innermost: FrameType) -> Iterator[FrameType]:
 
 def route(request: Request) -> str:
     """The method and path of a request; ids and other text of the client are left out."""
-    return f"{request.method[:10]} {template([*urlsplit(request.base_url).path.split('/'), *request.path])}"
+    path = request.route or template([*urlsplit(request.base_url).path.split("/"), *request.path])
+    return f"{request.method[:10]} {path}"

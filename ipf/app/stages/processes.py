@@ -8,6 +8,10 @@ Children find their work in the database, and PostgreSQL notifies them of it.  B
 byte every `BEAT_SECONDS` (a heartbeat) while its reactor runs, or one line with the reason why it cannot start.  A
 child that has begun to send heartbeats and then is silent for longer than its leases last hangs.  Its messages have
 been recovered by then; it is killed and started again.
+
+`twisted.runner.procmon` restarts processes, but fixes their protocol, so that there are no further pipes, and logs each
+line of theirs anew: no heartbeat, no reason of a refused start, no end by a closed standard input, nobody learns of an
+end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Coverage of HL7's v2-to-FHIR guide by the maps of ipf: how many rows of its tables a rule maps, and which none does.
 
-The figures are those of docs/mapping-coverage.md, written by `bin/mapping-coverage` and held by a test.  They are about
-the maps that ipf brings; what an installation changed is not in them.
+The figures are those of docs/reference/mapping-coverage.csv, written by `bin/mapping-coverage` and held by a test.
+They are about the maps that ipf brings; what an installation changed is not in them.
 """
 
 from __future__ import annotations

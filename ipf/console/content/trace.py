@@ -5,7 +5,7 @@ field with what became of it, each element with the fields and the rule that it 
 
 What was fetched as JSON is one segment; its fields are the elements, each with its path.
 
-A place in a message is `PID-3`, or `OBX[2]-5` where the segment repeats.  Source: docs/mapping.md "Traces".
+A place in a message is `PID-3`, or `OBX[2]-5` where the segment repeats.  Source: docs/reference/mapping.md "Traces".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A table has every path that may be asked for, with what becomes of its answer; a
 so that a page that is written tomorrow shows nothing until somebody has decided.  Searches that name patients or words
 of messages are refused too: whether something is found would tell.  No IO.
 
-Source: interface specification "Operator UI"; docs/admin.md "Masking".
+Source: interface specification "Operator UI"; docs/reference/admin-api.md "Masking".
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from ipf.console.content.elements import changes, label, rows
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View, problem_page
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 MOST_FOUND = 20
 SCOPES = ("sender", "all")

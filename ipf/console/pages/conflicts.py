@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 ROWS = ("identifiers", "names", "birth_date", "gender", "active", "subject", "replaced_by", "last_updated")
 ANSWERS = ("merge", "take", "apart")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 SIZE = 50
 ACTIONS = ("retry", "discard")

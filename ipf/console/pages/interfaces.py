@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 PATH, SECONDS = "/admin/observe/interfaces", 5.0
 

@@ -7,10 +7,10 @@ from typing import Any
 from ipf.console.content.effects import groups, timeline
 from ipf.console.content.fields import MOST, fields_view
 from ipf.console.content.trace import is_json, trace_view
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 TABS = ("fields", "raw", "effects", "trace", "replay")
 

@@ -9,11 +9,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 
 from ipf.console.pages import interfaces
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import Backend
 from ipf.console.serving.live import Row
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 STATES = ("received", "transforming", "failed", "dead_letter", "delivered")
 MOST_SENDERS = 8

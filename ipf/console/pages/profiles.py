@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused, decoded
 from ipf.console.serving.web import Route, View, redirect
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 _ARCHIVE = "application/x-gtar"
 _CANNOT_BE_USED = 422

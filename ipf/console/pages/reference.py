@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ipf.console.pages.overview import all_of
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 from ipf.wire.reference.operations import reference_of
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ipf.console.content.samples import fresh, samples
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused, decoded
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 
 async def page(view: View) -> Answer:

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from ipf.console.content.attempts import buckets, dry_run_of, events
 from ipf.console.pages.overview import all_of
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused
 from ipf.console.serving.lists import number_of
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 STATUSES = ("active", "off", "error", "requested")
 TABS = ("history", "events", "dry_run", "resource")

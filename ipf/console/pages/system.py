@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipf.console.pages.overview import all_of
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 
 async def system(view: View) -> Answer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.web import Route, View
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 _MOST = 200
 _UNSUPPORTED = "urn:ipf:StructureDefinition/topic-unsupported"

@@ -6,10 +6,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import LISTS
-from ipf.console.people.sessions import Role
 from ipf.console.serving.lists import number_of
 from ipf.console.serving.web import Route, View, problem_page, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 AREAS = frozenset(one.area for one in (MESSAGES, *LISTS))
 _NOT_KEPT = ("offset", "live")

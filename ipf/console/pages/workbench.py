@@ -1,24 +1,27 @@
 """`/workbench`: try a map on a message before it is installed: errors at their place, result, trace, unread fields.
 
-A map is chosen or written, a message pasted or picked; each pause in typing runs the map.  `compare` runs it on the
+A map is chosen or written, a message pasted or picked; each pause in typing runs the map.  While others' trials take
+all places, the page asks again every two seconds.  `compare` runs it on the
 newest messages of a type and shows what would change.  `install` stores the map, and every process uses it at once;
 `remove` takes it away, and the map that it replaced is used again.
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from ipf.console.content.coverage import coverage, coverage_of
 from ipf.console.content.elements import Change, changes
 from ipf.console.content.trace import trace_view
 from ipf.console.pages.overview import all_of
-from ipf.console.people.sessions import Role
 from ipf.console.serving.backend import BackendRefused
 from ipf.console.serving.lists import number_of
 from ipf.console.serving.web import Route, View, redirect
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
+SERVICE_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 MOST_SHOWN, MOST_CHANGES, MOST_COMPARED, NEWEST = 20, 200, 200, 30
 NEW_MAP = """/// url = "http://example.org/StructureMap/ADT_A01"
 /// name = "ADT_A01"
@@ -83,15 +86,16 @@ async def run(view: View) -> Answer:
     form = view.form
     raw = form.get("message", "").replace("\r\n", "\n")
     if not raw.strip():
-        return view.page("workbench_result.html", found=None, both=None, reason="")
+        return view.page("workbench_result.html", found=None, both=None, reason="", again=False)
     body = {"map": form.get("map") or None, "message": raw}
     try:
         found = await view.send("POST", "/admin/mapping/try", {name: text for name, text in body.items() if text})
     except BackendRefused as refused:  # the text is no message: the reason belongs to the page, not to an error page
-        return view.page("workbench_result.html", found=None, both=None, reason=str(refused))
+        is_busy = refused.status == SERVICE_UNAVAILABLE  # other trials run: the page asks again
+        return view.page("workbench_result.html", found=None, both=None, reason=str(refused), again=is_busy)
     both = None if found["mistake"] else trace_view(raw, found)
     unread = [] if both is None else [one for one in found["unread"] if one["kind"] != "declared"]
-    return view.page("workbench_result.html", found=found, both=both, unread=unread, reason="")
+    return view.page("workbench_result.html", found=found, both=both, unread=unread, reason="", again=False)
 
 
 async def compare(view: View) -> Answer:

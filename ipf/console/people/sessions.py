@@ -11,25 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from secrets import token_urlsafe
 
 from ipf.config.console import ConsoleSettings
+from ipf.wire.admin.route import Role
 
 MOST, MOST_OF_PERSON = 1000, 50
 """Sessions at once, and of one person; the one that was idle longest makes room."""
 
 Clock = Callable[[], float]
-
-
-class Role(IntEnum):
-    """What a person may do; each includes the ones before."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
 
 
 @dataclass(slots=True)

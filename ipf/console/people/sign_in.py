@@ -31,11 +31,12 @@ from cryptography.fernet import Fernet, InvalidToken
 from twisted.internet.interfaces import IReactorTime
 
 from ipf.config.console import ConsoleSettings, Oidc
-from ipf.console.people.sessions import Role, role_of
+from ipf.console.people.sessions import role_of
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
 from ipf.security.addresses import AddressLimit
 from ipf.security.tokens import TokenRefused, UnknownKey, WrongSignature, verify_signature
+from ipf.wire.admin.route import Role
 from ipf.wire.client.remote_service import RemoteService, Response
 from ipf.wire.http.oidc import KeySource
 

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from twisted.logger import Logger
 
 from ipf.console.html.texts import LANGUAGES
-from ipf.console.people.sessions import Role, Session, cookie, cookie_name, cookies_of
+from ipf.console.people.sessions import Session, cookie, cookie_name, cookies_of
 from ipf.console.people.sign_in import PENDING_SECONDS, REFUSALS_SECONDS, TooManyRefusals
 from ipf.console.serving.web import (
     Console,
@@ -28,6 +28,7 @@ from ipf.console.serving.web import (
 )
 from ipf.errors import Problem
 from ipf.ports import Answer, Request
+from ipf.wire.admin.route import Role
 
 log = Logger()
 

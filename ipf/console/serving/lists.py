@@ -1,7 +1,7 @@
 """A list of the admin API as a page: filters and columns in the URL, paging on the server, keyboard, export.
 
 A list is declared once (`ListPage`): its path, filters and columns.  The page never reads more than one page of rows,
-so it stays fast on millions.  Source: docs/admin.md, "Lists".
+so it stays fast on millions.  Source: docs/reference/admin-api.md, "Lists".
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
-from ipf.console.people.sessions import Role
 from ipf.console.serving.filters import AGO, TIMES, asked
 from ipf.console.serving.web import Route, View
 from ipf.hl7.direction import escaped
 from ipf.ports import Answer
+from ipf.wire.admin.route import Role
 
 SIZE, EXPORT_SIZE, MOST_EXPORTED = 50, 500, 10_000
 

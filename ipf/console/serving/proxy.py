@@ -1,7 +1,8 @@
 """`/api/admin/...`: every call of the admin API for scripts of the pages and of signed-in people.
 
 The path, query and body go to `/admin/...` of the engine with the admin token.  A path that could leave `/admin`,
-encoded or not, is refused before anything is sent; so is what the table of rights (`rights.py`) does not have.
+encoded or not, is refused before anything is sent; so is what the table of operations (`ipf.wire.reference.table`)
+does not have.
 
 Source: interface specification "Operator UI".
 """
@@ -12,10 +13,10 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from ipf.console.masking.answers import Mask, Masked, admin_mask
-from ipf.console.people.sessions import Role
-from ipf.console.serving.rights import Right, WhenMasked, right_for
 from ipf.errors import Category, Problem
 from ipf.ports import Request
+from ipf.wire.admin.route import AnyRoute, Role, WhenMasked
+from ipf.wire.reference.table import route_for
 
 PASSED = ("content-disposition", "retry-after", "etag", "x-correlation-id")
 
@@ -28,7 +29,7 @@ def admin_path(segments: Sequence[str]) -> str:
     return "/admin/" + "/".join(quote(segment, safe="$:@,=+*!'()-._~") for segment in segments)
 
 
-def proxy_mask(request: Request, path: str, right: Right) -> Mask:
+def proxy_mask(request: Request, path: str, right: AnyRoute) -> Mask:
     """What becomes of an answer for a role without patient data.  Problem FORBIDDEN for what it may not ask."""
     if right.masked is not WhenMasked.YES:
         raise Problem(Category.FORBIDDEN, "your role sees no patient data; use the pages of the console")
@@ -38,9 +39,9 @@ def proxy_mask(request: Request, path: str, right: Right) -> Mask:
         raise Problem(Category.FORBIDDEN, f"your role sees no patient data: {masked}") from None
 
 
-def right_of(method: str, path: str, role: Role) -> Right:
+def right_of(method: str, path: str, role: Role) -> AnyRoute:
     """The right to a call.  Problem NOT_FOUND when the table does not have it, FORBIDDEN for another role."""
-    right = right_for(method, path.removeprefix("/admin/"))
+    right = route_for(method, path.removeprefix("/admin"))
     if right is None:
         raise Problem(Category.NOT_FOUND, "the operator API has no such operation")
     if role < right.role:

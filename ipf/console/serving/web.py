@@ -21,13 +21,14 @@ from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.html.texts import language_of
 from ipf.console.masking.answers import Mask, Masked, admin_mask, fhir_mask
-from ipf.console.people.sessions import Role, Session, Sessions, cookie_name, cookies_of, is_genuine
+from ipf.console.people.sessions import Session, Sessions, cookie_name, cookies_of, is_genuine
 from ipf.console.people.sign_in import SignIn
 from ipf.console.serving.backend import Backend, BackendDown, BackendRefused
-from ipf.console.serving.rights import WhenMasked, right_for
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
+from ipf.wire.admin.route import Role, WhenMasked
 from ipf.wire.client.remote_service import Response
+from ipf.wire.reference.table import route_for
 
 HTML = "text/html; charset=utf-8"
 POLICY = (
@@ -145,7 +146,7 @@ class View:
 
     def _permit(self, method: str, path: str) -> None:
         """NotAllowed, or Masked, unless the table of rights lets this role do it."""
-        right = right_for(method, path.removeprefix("/admin/").partition("?")[0])
+        right = route_for(method, path.removeprefix("/admin").partition("?")[0])
         if right is None or not self.may(right.role):
             raise NotAllowed(right.role.name.lower() if right else "")
         if right.masked is WhenMasked.NO and self.is_masked:

@@ -27,6 +27,7 @@ class Concept:
     properties: dict[str, list[Any]]
     definition: str = ""
     designations: tuple[Json, ...] = ()
+    known_facts: Facts | None = None
 
     @property
     def selectable(self) -> bool:
@@ -45,7 +46,12 @@ class Concept:
 
     @property
     def facts(self) -> Facts:
-        """The concept for rules without relations (`CodeSystem.grounded`)."""
+        """The concept for rules without relations (`CodeSystem.grounded`); made once, since filters ask again."""
+        if self.known_facts is None:
+            self.known_facts = self._facts()
+        return self.known_facts
+
+    def _facts(self) -> Facts:
         pairs = {(name, text_of(value)) for name, values in self.properties.items() for value in values}
         return Facts(self.code, self.display, self.is_active, not self.selectable, properties=frozenset(pairs))
 
@@ -65,6 +71,7 @@ class CodeSystem:
         self.concepts: dict[str, Concept] = {}
         self._folded: dict[str, Concept] = {}
         self._children: dict[str, list[str]] | None = None
+        self._displays: dict[str, str] | None = None
         for concept in _flat(facts.get("concepts", ()), _NO_PARENTS):
             self.concepts.setdefault(concept.code, concept)
         if self.any_case:
@@ -73,6 +80,12 @@ class CodeSystem:
     def find(self, code: str) -> Concept | None:
         """The concept of a code; None when it is unknown."""
         return self.concepts.get(code) or (self._folded.get(code.casefold()) if self.any_case else None)
+
+    def displays(self) -> dict[str, str]:
+        """Code -> display of all concepts; the caller may change it."""
+        if self._displays is None:
+            self._displays = {one.code: one.display for one in self.concepts.values()}
+        return dict(self._displays)
 
     def is_below(self, code: str, ancestor: str) -> bool:
         """Whether `code` is a descendant of `ancestor`; a code is not its own descendant."""

@@ -10,6 +10,8 @@ from typing import Any
 
 Json = dict[str, Any]
 _FILTER = ("property", "op", "value")
+MOST_LISTED = 500_000
+"""Codes that the parts of a composition list."""
 
 
 def excludes_inactive(resource: Json) -> bool:
@@ -26,6 +28,9 @@ def facts_of(resource: Json) -> Json:
             "members": list(_expanded(resource.get("expansion", {}).get("contains", ()))),
         }
     facts: Json = {"name": resource.get("name", "")}
+    parts = (one for word in ("include", "exclude") for one in compose.get(word, ()))
+    if sum(len(one.get("concept", ())) for one in parts) > MOST_LISTED:
+        return {**facts, "costly": f"it lists more than {MOST_LISTED} codes"}
     active = {"active": True} if excludes_inactive(resource) else {}
     for word in ("include", "exclude"):
         places = ((f"ValueSet.compose.{word}[{n}]", one) for n, one in enumerate(compose.get(word, ())))

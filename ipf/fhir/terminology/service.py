@@ -55,13 +55,17 @@ class Terminology:
         self._sets: dict[str, Membership | None] = {}
         self._begun = threading.local()
 
-    def system(self, url: str) -> CodeSystem | None:
-        """The code system with this url; None when it is not loaded."""
+    def resource(self, resource_type: str, canonical: str) -> Json | None:
+        """The resource of a client or a package with this canonical; None without one, or in another version."""
+        return self._find(resource_type, canonical) if self._find is not None else None
+
+    def system(self, canonical: str) -> CodeSystem | None:
+        """The code system with this canonical; None when it is not loaded, or a resource of another version."""
         try:
-            return self._systems[url]
+            return self._systems[canonical]
         except KeyError:
             _make_room(self._systems)
-            found = self._systems[url] = self._load_system(url)
+            found = self._systems[canonical] = self._load_system(canonical)
             return found
 
     def imported(self, canonical: str) -> ImportedSystem | None:
@@ -83,13 +87,27 @@ class Terminology:
         found = self.imported(f"{url}|{wanted}")
         if found is not None:
             return found
-        known = None if self.imported(url) is not None else self.system(url)
+        if self.imported(url) is not None:
+            return None
+        known = (self.system(f"{url}|{wanted}") if wanted else None) or self.system(url)
         is_other = known is not None and url in self._forced and known.version not in ("", wanted)
         return None if is_other else known
 
     def with_versions(self, versions: Mapping[str, str], forced: Mapping[str, str]) -> Terminology:
         """The same definitions, with these versions of systems."""
         return Terminology(self._find, self.imported_systems, self._supplements, versions, forced)
+
+    def with_resources(self, sent: Sequence[Json]) -> Terminology:
+        """The same definitions, with these resources before all others of their canonical."""
+        own = {(one["resourceType"], str(one.get("url", ""))): one for one in sent}
+        own |= {(kind, f"{url}|{one['version']}"): one for (kind, url), one in own.items() if one.get("version")}
+        supplements = [one for one in sent if one["resourceType"] == "CodeSystem" and "supplements" in one]
+
+        def find(resource_type: str, canonical: str) -> Json | None:
+            return own.get((resource_type, canonical)) or self.resource(resource_type, canonical)
+
+        supplements = [*self._supplements, *supplements]
+        return Terminology(find, self.imported_systems, supplements, self._versions, self._forced)
 
     def supplements(self, url: str) -> list[CodeSystem]:
         """The supplements of a code system, as code systems."""
@@ -199,15 +217,15 @@ class Terminology:
         known = self.system(system)
         return known.above(code) if known is not None else set()
 
-    def _load_system(self, url: str) -> CodeSystem | None:
-        resource = self._find("CodeSystem", url) if self._find is not None else None
+    def _load_system(self, canonical: str) -> CodeSystem | None:
+        resource, url = self.resource("CodeSystem", canonical), canonical.partition("|")[0]
         if resource is not None:
             return CodeSystem(url, codesystem.facts_of(resource), resource.get("version", ""), is_resource=True)
         facts = _row(CODE_SYSTEMS, url)
         return CodeSystem(url, facts) if facts is not None else None
 
     def _load_set(self, url: str) -> Json | None:
-        resource = self._find("ValueSet", url) if self._find is not None else None
+        resource = self.resource("ValueSet", url)
         if resource is not None:
             return valueset.facts_of(resource)
         return _row(VALUE_SETS, url) or implicit_set(url)

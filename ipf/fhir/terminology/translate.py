@@ -40,21 +40,25 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be translated.  `reverse`: from a target back to its sources.  `dependencies`: None = any."""
+    """What is to be translated.  `reverse`: from a target back to its sources.  `dependencies`: None = any.
+
+    `version`: of the system; a group for another version does not translate it.
+    """
 
     system: str | None
     code: str
     target_system: str | None = None
     reverse: bool = False
     dependencies: Codes | None = None
+    version: str | None = None
 
 
 def translate(
     maps: Iterable[Json], system: str | None, code: str, target_system: str | None = None, reverse: bool = False,
-    dependencies: Codes | None = None, other: Other = lambda canonical: None,
+    dependencies: Codes | None = None, other: Other = lambda canonical: None, version: str | None = None,
 ) -> list[Match]:  # fmt: skip
     """All matches of a code in these maps, in order, each once."""
-    question = Question(system, code, target_system, reverse, dependencies)
+    question = Question(system, code, target_system, reverse, dependencies, version)
     found = (match for one in maps for match in _in_map(one, question, other, _MOST_MAPS))
     return list(dict.fromkeys(found))
 
@@ -68,6 +72,9 @@ def _in_map(concept_map: Json, asked: Question, other: Other, depth: int) -> Ite
         if (asked.system and here and asked.system != here) or (
             asked.target_system and there and asked.target_system != there
         ):
+            continue
+        stated = group.get("targetVersion" if asked.reverse else "sourceVersion")
+        if asked.version and stated and asked.version != stated:
             continue
         pairs = _reversed(group, asked) if asked.reverse else _forward(group, asked)
         matches = [

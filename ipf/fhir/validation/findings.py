@@ -5,18 +5,29 @@ Source: https://hl7.org/fhir/R4/operationoutcome.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+
+from ipf.fhir.fhirpath import Expression, FhirPathError, Host
 
 Json = dict[str, Any]
 ERROR, WARNING, INFORMATION = "error", "warning", "information"
 MAX_FINDINGS = 200
 MAX_PROPOSALS = 50
+MOST_STEPS = 5_000_000
+"""Of FHIRPath, of all rules of one validation: about a second.  A Bundle of 440 KB from Synthea takes ten thousand."""
 Meant = str | int | Decimal | None
 """A valid value that was probably meant."""
 Propose = Callable[[], Meant]
+
+
+class UsedUp(FhirPathError):
+    """A rule is not evaluated: the steps of the validation are used up, which is one finding of it."""
+
+    def __init__(self) -> None:
+        super().__init__("the steps of the validation are used up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,17 @@ class Scope:
 
 
 @dataclass(slots=True)
+class Steps:
+    """The steps of FHIRPath that all rules of one validation share.
+
+    `used_up_at`: the location of the first rule for which none were left; None: there are some.
+    """
+
+    steps_left: int = field(default_factory=lambda: MOST_STEPS)
+    used_up_at: str | None = None
+
+
+@dataclass(slots=True)
 class Run:
     """One validation: its findings, its current scope and depth."""
 
@@ -106,6 +128,23 @@ class Run:
     nested: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # (location, profiles) validated already
     depth: int = 0
     proposals: int = 0
+    left: Steps = field(default_factory=Steps)
+
+    def evaluate(
+        self, expression: Expression, focus: Any, variables: Mapping[str, Any], host: Host, location: str
+    ) -> list[Any]:
+        """The result of an expression of a rule, within the steps of the validation.
+
+        FhirPathError when it cannot be evaluated; UsedUp when the validation has no steps left.
+        """
+        left = self.left
+        if left.used_up_at is not None:
+            raise UsedUp
+        try:
+            return expression.evaluate(focus, variables, host=host, budget=left)
+        finally:
+            if left.steps_left < 0:
+                left.used_up_at = location
 
     def error(self, code: str, text: str, location: str, propose: Propose | None = None) -> None:
         """Add a finding that makes the resource invalid."""
@@ -131,6 +170,15 @@ class Run:
                 self.proposals += 1
                 meant = _written(propose())
             self.findings.append(Finding(severity, code, text, location, meant))
+
+
+def used_up(steps: Steps) -> list[Finding]:
+    """The finding about the steps of a validation; none while there are some."""
+    if steps.used_up_at is None:
+        return []
+    budget = f"the budget of {MOST_STEPS} steps of the rules of one validation is used up here"
+    text = f"{budget}: further rules are not checked"
+    return [Finding(ERROR, "too-costly", text, steps.used_up_at)]
 
 
 def _written(meant: Meant) -> str:

@@ -20,7 +20,7 @@ from ipf.fhir.profiles.rows import canonical
 from ipf.fhir.terminology import Terminology
 from ipf.fhir.validation.checks.bundles import BundleIndex, check_bundle
 from ipf.fhir.validation.checks.definitions import check_profile
-from ipf.fhir.validation.findings import Check, Contained, Finding, Json, Policy, Run, Scope, failed
+from ipf.fhir.validation.findings import Check, Contained, Finding, Json, Policy, Run, Scope, failed, used_up
 from ipf.fhir.validation.profiles.compiler import Compiler
 from ipf.fhir.validation.profiles.slicing import is_in_slice
 from ipf.fhir.validation.proposals import nearest, profile_meant
@@ -52,7 +52,7 @@ class Validator:
         location = str(resource.get("resourceType"))
         run = Run(Scope(resource, resource, lambda reference: None, location), policy)
         self._resource(resource, location, run, profiles, None, None)
-        return list(dict.fromkeys(run.findings))
+        return list(dict.fromkeys([*used_up(run.left), *run.findings]))
 
     def validate_nested(
         self, value: Any, location: str, run: Run, profiles: Sequence[str], checks: Sequence[Check] = ()
@@ -89,7 +89,7 @@ class Validator:
                 return None
             scope = run.scope
             inner_scope = Scope(value, value, scope.resolve, "") if "resourceType" in value else scope
-            inner_run = Run(inner_scope, run.policy, conforming=run.conforming, depth=run.depth)
+            inner_run = Run(inner_scope, run.policy, conforming=run.conforming, depth=run.depth, left=run.left)
             check(value, None, "", inner_run)
             run.conforming[key] = not failed(inner_run.findings)
         return run.conforming[key]

@@ -62,6 +62,11 @@ class Thing:
     orders: frozenset[str] = frozenset()
     time: str = ""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What two things have in common unless they contradict, or one of them says nothing; "" is none."""
+        return frozenset(code for _, code in self.concept.codes) | self.concept.texts - {""}
+
     def contradicts(self, other: Thing) -> bool:
         """Whether two of one type are different things."""
         if self.concept.contradicts(other.concept) or _differ(self.sub_ids, other.sub_ids):
@@ -77,6 +82,11 @@ class Person:
     family: frozenset[str]
     birth: str
 
+    @property
+    def names(self) -> frozenset[str]:
+        """See `Thing.names`."""
+        return self.given
+
     def contradicts(self, other: Person) -> bool:
         """Whether they have other given names; or another family name, unless given names and birth date agree."""
         if _differ(self.given, other.given):
@@ -91,28 +101,47 @@ Content = Thing | Person
 class ContentsOfNumber:
     """The entries of a message under one number, by what the number is of.
 
-    `first`: the number of the first entry.  `named`: see `content_of`.
+    `first`: the number of the first entry.  `named`: see `content_of`.  Entries are compared that have a code, a text
+    or a given name in common, or say none: others contradict.
     """
 
     def __init__(self, first: int, named: Mapping[str, str] = _NOTHING) -> None:
         self._named = named
-        self._contents: dict[int, Content | None] = {first: None}
+        self._contents: dict[int, Content] = {}
+        self._unknown = {first}
+        self._by_name: dict[str, dict[int, None]] = {}
         self._equal: dict[Content, int] = {}
 
     def find(self, content: Content, resource_of: Callable[[int], Json]) -> int | None:
         """The entry that is not something else; it may take over what it does not say itself."""
-        for number in islice(self._contents, MOST_COMPARED):
-            held = self._contents[number] or content_of(resource_of(number), self._named)
-            self._contents[number] = held
-            if held is None or not held.contradicts(content):  # type: ignore[arg-type]  # of one resource type
-                self._contents[number] = None
+        for number in tuple(self._unknown):
+            self._unknown.discard(number)
+            held = content_of(resource_of(number), self._named)
+            if held is None:
+                return number
+            self._index(held, number)
+        for number in self._alike(content):
+            if not self._contents[number].contradicts(content):  # type: ignore[arg-type]  # of one resource type
+                self._unknown.add(number)
                 return number
         return self._equal.get(content)
 
     def add(self, content: Content, number: int) -> None:
         """Add an entry."""
-        self._contents[number] = content
+        self._index(content, number)
         self._equal[content] = number
+
+    def _index(self, content: Content, number: int) -> None:
+        self._contents[number] = content
+        for name in content.names or ("",):
+            self._by_name.setdefault(name, {})[number] = None
+
+    def _alike(self, content: Content) -> list[int]:
+        """The entries to compare, the first one first."""
+        if not content.names:
+            return list(islice(self._contents, MOST_COMPARED))
+        names = (*content.names, "")
+        return sorted({one for name in names for one in islice(self._by_name.get(name, ()), MOST_COMPARED)})
 
 
 def is_numbered(resource_type: str) -> bool:
@@ -139,6 +168,12 @@ def content_of(resource: Json, named: Mapping[str, str] = _NOTHING) -> Content |
         return Thing(concept)
     orders = frozenset([named.get(one, one) for one in _orders(resource)])
     return Thing(concept, frozenset(_sub_ids(resource)), orders, "" if orders else _time(resource))
+
+
+def names_of(resource: Json) -> frozenset[str]:
+    """See `Thing.names`."""
+    content = content_of(resource)
+    return frozenset() if content is None else content.names
 
 
 def contradict(one: Json, other: Json, named: Mapping[str, str] = _NOTHING) -> bool:

@@ -34,7 +34,8 @@ Known = Mapping[str, Mapping[str, frozenset[str]]]
 class Update:
     """What a message states, for updates.  `deleted`: fields that its event deletes, where the segment has no value.
 
-    `is_snapshot`: its sender always sends all it knows.  `sender`: MSH-3.
+    `is_snapshot`: its sender always sends all it knows.  `sender`: MSH-3.  `scope`: the account (PID-18), else the
+    visit (PV1-19), of which a message about accounts and charges states its insurances; empty: it states them of none.
     """
 
     statement: Statement
@@ -42,6 +43,7 @@ class Update:
     deleted: str = ""
     is_snapshot: bool = False
     sender: str = ""
+    scope: str = ""
 
     def about(self, resources: Iterable[Sequence[object]]) -> StatedFields:
         """What is stated about a resource; see `Statement.about`."""
@@ -59,7 +61,24 @@ class Update:
 def update_of(message: Message, known: Known, deletions: Mapping[str, str], *, is_snapshot: bool) -> Update:
     """What a message states; `deletions`: the fields that each event deletes."""
     deleted = f"{deletions.get(message.header.trigger, '')} {deletions.get(EVERY_EVENT, '')}".strip()
-    return Update(Statement(message), known, deleted, is_snapshot, message.header.source_system)
+    return Update(Statement(message), known, deleted, is_snapshot, message.header.source_system, _scope(message))
+
+
+_MENTIONING = frozenset(
+    ("ORU", "OUL", "ORM", "OMG", "OML", "OMP", "RDE", "RDS", "RGV", "RAS", "MDM", "SIU", "PPR", "REF", "VXU")
+)
+"""Messages (MSH-9.1) that say which insurance they use."""
+
+
+def _scope(message: Message) -> str:
+    """The account or the visit of the message; empty when there are several, or none."""
+    if message.header.message_type[:3] in _MENTIONING or not message.segments("IN1"):
+        return ""
+    for kind, segment, number in (("account", "PID", 18), ("visit", "PV1", 19)):
+        held = [one for found in message.segments(segment) for one in found.children(str(number))]
+        if len(held) == 1 and held[0].text:
+            return f"{kind} {held[0].text} {held[0].parts[3] if len(held[0].parts) > 3 else ''}".strip()
+    return ""
 
 
 def attach(entries: Sequence[Entry], numbers: Mapping[int, int], run: Run, update: Update) -> None:
@@ -113,7 +132,8 @@ def _update_json(entry: Entry, entries: Sequence[Entry]) -> Json:
 
 def _set_json(told: SegmentSet, entries: Sequence[Entry]) -> Json:
     members = [entries[number].place for number in told.members]
-    return {"segment": told.segment, "sender": told.sender, "members": members, "is_whole": told.is_whole}
+    scope = {"scope": told.scope} if told.scope else {}
+    return {"segment": told.segment, "sender": told.sender, "members": members, "is_whole": told.is_whole, **scope}
 
 
 def _left_out(resource: Json, sources: FieldSources) -> Iterator[str]:

@@ -211,6 +211,7 @@ class Deriver:
         self._near: dict[str, Json] = {}
         self._by_url: dict[str, Json] | None = None
         self._seen: dict[str, int] = {}
+        self._places: dict[int, int] = {}
 
     def derive(self) -> dict[int, Json]:
         """Patients first, since other keys depend on theirs; then encounters; then the rest.
@@ -252,9 +253,15 @@ class Deriver:
         if natural is not None:
             natural["value"] = self._numbered(resource_type, material, natural["value"])
         elif resource_type == "Patient":
-            _add_identifier(resource, _digest(*material, str(self._resources.index(resource))))
+            _add_identifier(resource, _digest(*material, self._place(resource)))
         else:
             _add_identifier(resource, _digest(*material, self._fingerprint(resource)))
+
+    def _place(self, resource: Json) -> str:
+        """The place of a resource among all."""
+        if not self._places:
+            self._places = {id(one): place for place, one in enumerate(self._resources)}
+        return str(self._places[id(resource)])
 
     def _give_beside_number(self, observation: Json) -> None:
         """The key of a result whose number the message has for other results too: its order, test and time tell it."""

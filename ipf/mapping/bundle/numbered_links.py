@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipf.fhir.model.identifier import key_of
-from ipf.hl7.message import Segment
+from ipf.mapping.bundle.parent_results import parent_of
 from ipf.mapping.runtime.run import Run
 from ipf.ports import Json
 from ipf.ports.queries.entries import Entry, NumberedLink
@@ -35,9 +35,5 @@ def _is_numbered(reference: Json) -> bool:
 
 def _of_result(reference: Json, observation: Json, run: Run) -> NumberedLink:
     """The parent result: of the order with this number the one with the code (PRL.1) and the sub-ID (PRL.2)."""
-    nodes = run.made_from.get(id(observation), ())
-    orders = [one for one in nodes if type(one) is Segment and one.name == "OBR"]
-    parts = [part for order in orders for one in order.children("OBR_26")[:1] for part in one.parts[:2]]
-    code = parts[0].split(orders[0].encoding.separators.subcomponent or "&")[0] if parts else ""
-    sub_id = parts[1] if len(parts) > 1 else ""
-    return NumberedLink(reference, "Observation", key_of(reference["identifier"]), code, sub_id)
+    parent = parent_of(run.made_from.get(id(observation), ()))
+    return NumberedLink(reference, "Observation", key_of(reference["identifier"]), parent.code, parent.sub_id)

@@ -10,12 +10,12 @@ Source: HL7 v2.9 sections 4.4 (order message), 4.5.3.4 (OBR-4); https://hl7.org/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from ipf.fhir.model.identifier import key_of
 from ipf.ports import Json
-from ipf.ports.identity import IdentityKey, Service, ServiceCode
+from ipf.ports.identity import IdentityKey, Service, ServiceCode, Siblings
 
 ORDER = "ServiceRequest"
 _EVENT = "http://hl7.org/fhir/StructureDefinition/businessEvent"
@@ -33,15 +33,25 @@ def services(orders: Sequence[tuple[Json, Json]], once: set[int]) -> dict[int, t
     found: dict[int, tuple[Service, int]] = {}
     for held in by_number.values():
         codes = [service_codes(one) for one in held]
+        different = frozenset(codes) - {frozenset()}
+        counts = _counts(different)
         before: dict[frozenset[ServiceCode], int] = {}
         for resource, own in zip(held, codes, strict=True):
             is_new = id(resource) not in once and order_event(resource) in _NEW
-            siblings = frozenset().union(*(one for one in codes if one != own))
-            service = Service(own, siblings, is_new)
+            service = Service(own, Siblings(counts, own, len(different) > bool(own)), is_new)
             found[id(resource)] = service, before.get(own, 0) if is_new and own else 0
             if is_new:
                 before[own] = before.get(own, 0) + 1
     return found
+
+
+def _counts(services: Iterable[frozenset[ServiceCode]]) -> dict[str, dict[str, int]]:
+    """By code and system, how many services have it."""
+    counts: dict[str, dict[str, int]] = {}
+    for system, code in (one for codes in services for one in codes):
+        of_code = counts.setdefault(code, {})
+        of_code[system] = of_code.get(system, 0) + 1
+    return counts
 
 
 def repeated_number(key: IdentityKey, service: Service, repeat: int) -> str:
@@ -64,7 +74,7 @@ def service_codes(order: Json) -> frozenset[ServiceCode]:
 
 def code_condition(service: Service) -> str:
     """What a search has beside the number, when the message has several orders of this number; else empty."""
-    if not service.siblings or not service.codes:
+    if not service.siblings.are_any or not service.codes:
         return ""
     system, code = min(service.codes)
     return f"code:text={code}" if system == "text" else f"code={code}"

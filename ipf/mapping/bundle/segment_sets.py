@@ -3,12 +3,13 @@
 What arrives: the entries of a message, and what each of them is made from.  What leaves: `Entry.sets` of the Patient or
 Encounter that a set is about; `rest.write.set_plan` ends what a set no longer has.
 
-IN1 has no action code, so that its segments are the whole list of what the sender knows (snapshot mode).  A charge, an
-account or an event that does not update the Patient says only which coverage it uses: such a message adds to the set.
+IN1 has no action code, so that its segments are the whole list of what the sender knows (snapshot mode): of a message
+that updates the Patient all insurances, of one about an account or charges those of the account (PID-18), else of the
+visit (PV1-19).  An order or a result says only which coverage it uses: such a message adds to the set.
 AL1 has no action code either (IAM has), but an allergy must not end because one message does not repeat it: only
 senders that are declared to send snapshots end allergies and diagnoses.
 
-Source: HL7 v2.9 sections 2.10.4 (repeating segments in snapshot mode), 2.5.3 (null)
+Source: HL7 v2.9 sections 2.10.4 (repeating segments in snapshot mode), 2.5.3 (null), 6.4.1 (BAR P01), 6.4.3 (DFT P03)
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def attach_sets(entries: Sequence[Entry], numbers: Mapping[int, int], run: Run, 
         if not found:
             found = {number: [] for number in _emptied(name, of, entries, update)}
         for about, members in found.items():
-            is_whole = update.is_snapshot or _is_updated(entries[about])
+            scope = "" if update.is_snapshot or _is_updated(entries[about]) or name not in _ALWAYS else update.scope
+            is_whole = update.is_snapshot or _is_updated(entries[about]) or bool(scope)
             if any(_has_action(name, entries[one]) for one in members):
                 is_whole = False
-            entries[about].sets += (SegmentSet(name, update.sender, resource_type, tuple(members), is_whole),)
+            entries[about].sets += (SegmentSet(name, update.sender, resource_type, tuple(members), is_whole, scope),)
 
 
 def _made_from(name: str, resource_type: str, entries: Sequence[Entry], run: Run) -> Iterator[int]:
@@ -66,7 +68,8 @@ def _emptied(name: str, of: str, entries: Sequence[Entry], update: Update) -> li
     """The Patient of a message with `IN1|1|""`; none when it is not clear whose set is empty."""
     stated, null = update.statement.whole.fields[name], update.statement.whole.nulls.get(name, 0)
     is_null = bool(null) and not stated & ~null & ~_SET_ID
-    about = [number for number, entry in enumerate(entries) if entry.resource_type == of and _is_updated(entry)]
+    may_end = bool(update.scope) and name in _ALWAYS
+    about = [n for n, one in enumerate(entries) if one.resource_type == of and (may_end or _is_updated(one))]
     return about if is_null and len(about) == 1 else []
 
 

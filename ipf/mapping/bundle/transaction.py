@@ -36,6 +36,8 @@ from ipf.mapping.bundle.keys import identity_of, with_further_numbers
 from ipf.mapping.bundle.merging import dropped_paths, fill, renew
 from ipf.mapping.bundle.numbered_links import attach_numbered
 from ipf.mapping.bundle.orders import ORDER, repeated_number, services
+from ipf.mapping.bundle.parent_results import link_parents
+from ipf.mapping.bundle.replaced_orders import link_replaced
 from ipf.mapping.bundle.segment_sets import attach_sets
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.runtime.references import point
@@ -134,6 +136,9 @@ def finished(bundle: Json, run: Run, rules: Rules = DEFAULT_RULES) -> Transactio
     given = [one for one in bundle.get("entry", ()) if "resource" in one or _stands_alone(one)]
     once = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_identifier(one)}
     renewed = {id(one["resource"]) for one in given if len(one) > 1 and "request" in one and _wants_update(one)}
+    made_by_map = [one["resource"] for one in given if "resource" in one]
+    link_parents(made_by_map, run)
+    link_replaced(made_by_map, run)
     deriver = Deriver(given, run, rules.table)
     known = deriver.derive()
     usual = None

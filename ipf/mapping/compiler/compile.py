@@ -30,7 +30,6 @@ from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Deleted, Group, StructureMap
 from ipf.mapping.language.structuremap import digest
 from ipf.mapping.runtime.budget import place_of, steps_for, too_nested
-from ipf.mapping.runtime.memo import ResultCache
 from ipf.mapping.runtime.run import Run
 from ipf.mapping.runtime.trace import RulePosition, Trace
 from ipf.mapping.runtime.unread import UnreadFields, reasons
@@ -55,7 +54,6 @@ class Compiler:
         traced: bool = False,
     ) -> None:
         self.groups = Groups(maps, environment, traced=traced)
-        self.results = ResultCache()
         self._open = 0
         self._parts: dict[str, int] = {}
         self._compiled: dict[tuple[str, str, tuple[Kind, ...], tuple[str, ...]], CompiledGroup] = {}
@@ -124,7 +122,7 @@ class Compiler:
                 is_source = parameter.mode == "source"
                 is_json = is_source and not kind.is_text
                 scope.bind(parameter.name, slot, kind, is_source=is_source, is_json=is_json, field=field)
-            context = GroupContext(self.groups, owner, part, self.results, self.compile_group)
+            context = GroupContext(self.groups, owner, part, self.compile_group)
             check_rules(part.rules, _v2_types(owner, part, scope), context.fail)
             compiler = RuleCompiler(context)
             rules += compiler.rules(part.rules, scope)

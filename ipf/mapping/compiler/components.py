@@ -77,10 +77,14 @@ class _Place:
 
 @dataclass(slots=True)
 class _Reads:
-    """What the rules of a group read: of fields that they name, and of the parameters of the group."""
+    """What the rules of a group read: of fields that they name, and of the parameters of the group.
+
+    `repeated`: fields of which they read every repetition; `compared`: of which they compare every one with values.
+    """
 
     fields: dict[tuple[str, int], Parts] = field(default_factory=dict)
     repeated: set[tuple[str, int]] = field(default_factory=set)
+    compared: set[tuple[str, int]] = field(default_factory=set)
     parameters: dict[int, Parts] = field(default_factory=dict)
 
     def add(self, place: _Place, components: Iterable[int | tuple[int, str]]) -> None:
@@ -88,7 +92,8 @@ class _Reads:
         if place.field is not None:
             self.fields.setdefault(place.field, set()).update(components)
             if place.every and not place.is_collection:
-                self.repeated.add(place.field)
+                is_value = any(isinstance(one, int) for one in components)
+                (self.repeated if is_value else self.compared).add(place.field)
         elif place.parameter >= 0:
             self.parameters.setdefault(place.parameter, set()).update(components)
 
@@ -97,6 +102,7 @@ class _Reads:
         for one, components in called.fields.items():
             self.fields.setdefault(one, set()).update(components)
         self.repeated |= called.repeated
+        self.compared |= called.compared
         for number, components in called.parameters.items():
             for place in arguments[number] if number < len(arguments) else ():
                 self.add(place, _of_component(place.component, components) if place.component else components)
@@ -129,7 +135,7 @@ class Components:
                 if not isinstance(one, int) and one[0] not in whole:
                     values.setdefault(one[0], set()).add(one[1])
             compared = {one: frozenset(texts) for one, texts in values.items()}
-            is_repeated = (segment, number) in found.repeated
+            is_repeated = (segment, number) in (found.repeated if whole else found.repeated | found.compared)
             read = ReadPart(frozenset(whole) - {_CODE}, is_repeated, types, compared, coded)
             made.setdefault(segment, {})[number] = read
         return made

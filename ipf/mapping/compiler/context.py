@@ -17,7 +17,6 @@ from ipf.mapping.compiler.values import Value, constant, value_source
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import Dependent, Group, Parameter, Place, Rule, Source, StructureMap
 from ipf.mapping.runtime.budget import DEPTH
-from ipf.mapping.runtime.memo import MemoizedGroup, ResultCache
 from ipf.mapping.runtime.run import Act, Frame
 from ipf.mapping.runtime.trace import RulePosition
 
@@ -50,13 +49,8 @@ class CompiledGroup:
 CompileGroup = Callable[[StructureMap, Group, Sequence[Kind], tuple[str, ...]], CompiledGroup]
 
 
-def call_block(
-    code: CompiledGroup, values: Sequence[Value], at: RulePosition, memoize: Callable[[Act], Act] | None = None
-) -> Block:
-    """A call of a compiled group with these arguments, on a new frame.
-
-    `at`: the rule that calls it.  `memoize`: wraps its function.
-    """
+def call_block(code: CompiledGroup, values: Sequence[Value], at: RulePosition) -> Block:
+    """A call of a compiled group with these arguments, on a new frame.  `at`: the rule that calls it."""
 
     def write(writer: Writer) -> None:
         frame = ["r", *(value_source(writer, value) for value in values)]
@@ -66,8 +60,7 @@ def call_block(
             writer.line(f"{writer.constant(code)}.call([{', '.join(frame)}])")
             writer.line("r.depth -= 1")
             return
-        run = code.run if memoize is None else memoize(code.run)
-        writer.line(f"{writer.constant(run)}([{', '.join(frame)}])")
+        writer.line(f"{writer.constant(code.run)}([{', '.join(frame)}])")
 
     return write
 
@@ -75,18 +68,15 @@ def call_block(
 class GroupContext:
     """The group and the map whose rules are compiled, and access to the other groups.
 
-    `compile_group`: compiles a group that a rule calls.  `results`: the cache of pure groups.
+    `compile_group`: compiles a group that a rule calls.
     """
 
-    def __init__(
-        self, groups: Groups, unit: Unit, group: Group, results: ResultCache, compile_group: CompileGroup
-    ) -> None:
+    def __init__(self, groups: Groups, unit: Unit, group: Group, compile_group: CompileGroup) -> None:
         self.groups = groups
         self.unit = unit
         self.group = group
         self.models = groups.environment.models
         self.compile_group = compile_group
-        self._results = results
 
     def fail(self, text: str, place: Place) -> FmlError:
         """A mistake in the map."""
@@ -154,8 +144,7 @@ class GroupContext:
             raise self.fail(f"group '{group.name}' takes {wanted} parameters, not {given}", dependent.place)
         values = [self.value(one, scope, dependent.place) for one in dependent.parameters]
         code = self.compile_group(content, group, [one.kind for one in values], self._fields(dependent, group, scope))
-        memoize = self._memoize(dependent, rule, content, group, [one.kind for one in values])
-        return call_block(code, values, self.position(rule), memoize)
+        return call_block(code, values, self.position(rule))
 
     def _fields(self, dependent: Dependent, group: Group, scope: Scope) -> tuple[str, ...]:
         """The HL7 v2 field of each argument, where the group writes into a resource; else nothing."""
@@ -169,36 +158,8 @@ class GroupContext:
         )
         return fields if any(fields) else ()
 
-    def _memoize(
-        self, dependent: Dependent, rule: Rule, content: StructureMap, group: Group, kinds: list[Kind]
-    ) -> Callable[[Act], Act] | None:
-        """Wraps the function of a pure group with the result cache; None for other groups.
-
-        An element that the calling rule has just made may hold plain values, but no object with another reference to
-        it.
-        """
-        names = [str(one.value) if one.kind == "id" else "" for one in dependent.parameters]
-        targets = [name for name, one in zip(names, group.inputs, strict=True) if one.mode == "target"]
-        if len(set(targets)) < len(targets):
-            return None
-        made = next((place for place, name in enumerate(names) if name in targets and _is_made(name, rule)), -1)
-        if made >= 0 and kinds[made] == BUNDLE:
-            return None
-        plan = self.groups.memo_plan(content, group, kinds, made)
-        if plan is None:
-            return None
-        results = self._results
-        return lambda run: MemoizedGroup(run, results, plan)
-
 
 def is_of_resource(models: Models, kind: Kind) -> bool:
     """Whether a target is a resource of a Bundle, or an element of it that has elements of its own."""
     root = kind.name.partition(".")[0]
     return kind.model == "fhir" and root != BUNDLE.name and models.is_resource(fhir(root))
-
-
-def _is_made(name: str, rule: Rule) -> bool:
-    """Whether the rule has just made the variable, and has put only values into it."""
-    made = any(one.variable == name and one.element and one.transform in _MAKING for one in rule.targets)
-    inside = [one for one in rule.targets if one.context == name]
-    return made and not any(one.variable or one.transform in (*_MAKING, "reference", "pointer") for one in inside)

@@ -15,13 +15,11 @@ from ipf.mapping.compiler.components import Components
 from ipf.mapping.compiler.conversions import Convert, conversions
 from ipf.mapping.compiler.kinds import UNKNOWN, Kind
 from ipf.mapping.compiler.models import ABSTRACT, Models
-from ipf.mapping.compiler.purity import MemoPlanner
 from ipf.mapping.compiler.v2 import field_count
 from ipf.mapping.language.concepts import ConceptTables
 from ipf.mapping.language.identity_table import IdentityTable
 from ipf.mapping.language.lexer import FmlError
 from ipf.mapping.language.model import NOWHERE, Group, Ignored, Place, Rule, StructureMap
-from ipf.mapping.runtime.memo import MemoPlan
 from ipf.mapping.runtime.zone import Offset
 
 MAX_GROUPS = 2000
@@ -129,7 +127,7 @@ def _matching(maps: Mapping[str, StructureMap], pattern: str) -> list[str]:
 
 
 class Groups:
-    """The groups of a set of maps.  `traced`: the compiled rules write a trace, and no result is memoized."""
+    """The groups of a set of maps.  `traced`: the compiled rules write a trace."""
 
     def __init__(
         self,
@@ -148,7 +146,6 @@ class Groups:
         self.known_sources: dict[str, dict[str, frozenset[str]]] = {}  # fields by resource type and element
         self._groups: dict[str, dict[str, tuple[StructureMap, Group]]] = {}
         self._found: dict[tuple[str, str], tuple[StructureMap, Group] | None] = {}
-        self._planner = MemoPlanner(environment.models, self._named)
         self.components = Components(self._named)
 
     def unit(self, content: StructureMap) -> Unit:
@@ -197,16 +194,6 @@ class Groups:
                 if group.type_mode != "none" and len(group.inputs) > 1 and _fits(other, group, source, target):
                     return content, group
         return None
-
-    def memo_plan(self, content: StructureMap, group: Group, kinds: Sequence[Kind], made: int = -1) -> MemoPlan | None:
-        """How results of a group are memoized; None when the group is not pure, or trivial.
-
-        `kinds`: of its arguments.  `made`: the number of the argument that its caller has just made, or -1.
-        """
-        if self.traced:
-            return None
-        kinds = self.parameter_kinds(self.unit(content), group, kinds)
-        return self._planner.plan(content, group, kinds, made)
 
     def parameter_kinds(self, unit: Unit, group: Group, kinds: Sequence[Kind]) -> list[Kind]:
         """Kind of each parameter: of the argument, unless the declaration is more specific."""

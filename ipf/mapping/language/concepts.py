@@ -10,7 +10,6 @@ Source: https://hl7.org/fhir/R4/conceptmap.html, https://hl7.org/fhir/R4/concept
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +103,10 @@ def _coding(system: Any, target: Mapping[str, Any]) -> Json:
 class Overrides:
     """Code mappings of operators for one sender; they take precedence over every table.  Immutable.
 
-    What arrives: rows of (ConceptMap url, source code, Coding; None = the code has no target on purpose).  `serial`
-    identifies these overrides, for the keys of memoized results.
+    What arrives: rows of (ConceptMap url, source code, Coding; None = the code has no target on purpose).
     """
 
     def __init__(self, rows: Iterable[tuple[str, str, Json | None]]) -> None:
-        self.serial = next(_serials)
         self.by_table: dict[str, dict[str, Json | None]] = {}
         for url, code, coding in rows:
             self.by_table.setdefault(url, {})[code] = coding
@@ -117,9 +114,6 @@ class Overrides:
     def rows(self) -> list[tuple[str, str, Json | None]]:
         """The rows that arrived, for another process."""
         return [(url, code, coding) for url, table in self.by_table.items() for code, coding in table.items()]
-
-
-_serials = count(1)
 
 
 class ConceptTables:

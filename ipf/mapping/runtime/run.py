@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from ipf.fhir.fhirpath.functions import patterns
 from ipf.mapping.language.concepts import Overrides
@@ -35,17 +35,6 @@ Frame = list[Any]
 """Variables of one group while it runs; slot 0 holds the Run."""
 
 
-class Mark(NamedTuple):
-    """Lengths of the lists of elements of a run."""
-
-    created: int = 0
-    extensions: int = 0
-    extended: int = 0
-    checked: int = 0
-
-
-NOTHING_YET = Mark()
-
 Get = Callable[[Frame], Any]
 Act = Callable[[Frame], None]
 
@@ -66,7 +55,7 @@ class Run:
     first.  `references`: every reference to a resource of this run, as (holder, name, resource).  `is_bundle`: the
     result is a Bundle, and what is in `extensions`, `checked` and `extended` is made valid (`mending`): extensions,
     other elements with the rules of their type, and lists of primitives with extensions, as (owner, key).  `trace`:
-    None without a trace.  `is_recording`: a group is being recorded for the result cache (`memo`).  `named`: resources
+    None without a trace.  `named`: resources
     that are referred to where there is no Bundle, with the ids made for them.  `copied`: the objects of copies whose
     type the map does not know, with their FHIR type or "", and the names of their elements, by id().  `sources`: the
     HL7 v2 fields of elements of resources, as (owner, name, value or item, fields), in the order in which they were
@@ -94,7 +83,6 @@ class Run:
     lost: list[tuple[Json, str, Any]] = field(default_factory=list)
     trace: Trace | None = None
     loose_references: bool = False
-    is_recording: bool = False
     overrides: Overrides | None = None
     named: dict[int, tuple[Json, str]] = field(default_factory=dict)
     copied: dict[int, tuple[Json, str, frozenset[str]]] = field(default_factory=dict)
@@ -196,17 +184,13 @@ class Run:
         """Clean up the result; call once, after the map."""
         self.spend(0)
         _place_last(self.lasts)
-        self.tidy(NOTHING_YET, (root,))
+        self._tidy(root)
         while self._drop_dead_references():
             self.spend(len(self.created) + len(self.references))
-            self.tidy(NOTHING_YET, (root,))
-        self.complete(0)
+            self._tidy(root)
+        self._complete()
         if self.named:
             settle(self.references, self.named.values(), self.created, self.spend)
-
-    def mark(self) -> Mark:
-        """The lengths of the lists of elements."""
-        return Mark(len(self.created), len(self.extensions), len(self.extended), len(self.checked))
 
     def refuse(self, owner: Json, key: str, text: str, others: frozenset[str], path: str, text_key: str) -> None:
         """Keep a text that its element does not allow, unless the element has a value.
@@ -221,29 +205,28 @@ class Run:
         elif self.is_bundle:
             keep_as_sent(owner, key, text)
 
-    def tidy(self, since: Mark, roots: Iterable[Json]) -> None:
-        """Remove empty elements and extensions, of those since a mark; see `prune`."""
-        created, extensions, extended, _ = since
-        self.prune(created, roots)
-        while self.is_bundle and (drop_void(self.extensions[extensions:]) or align(self.extended[extended:])):
-            self.spend(len(self.created) - created)
-            self.prune(created, roots)
+    def _tidy(self, root: Json) -> None:
+        """Remove empty elements and extensions; see `_prune`."""
+        self._prune(root)
+        while self.is_bundle and (drop_void(self.extensions) or align(self.extended)):
+            self.spend(len(self.created))
+            self._prune(root)
 
-    def complete(self, since: int) -> None:
-        """Make the elements checked since a mark valid.  Elements that were removed are empty."""
+    def _complete(self) -> None:
+        """Make the checked elements valid.  Elements that were removed are empty."""
         if self.is_bundle:
-            for rules, element in self.checked[since:]:
+            for rules, element in self.checked:
                 if len(element) > 1 or (element and "resourceType" not in element):
                     rules.complete(element)
 
-    def prune(self, since: int, roots: Iterable[Json]) -> None:
-        """Remove empty elements among those created since index `since`; `roots`: elements created before.
+    def _prune(self, root: Json) -> None:
+        """Remove empty elements among those created.
 
         Bottom up: in reverse order of creation, a child comes before its parent.
         """
         lists: dict[int, set[str]] = {}
         parts: list[Json] = []
-        for parent, name, child in reversed(self.created if not since else self.created[since:]):
+        for parent, name, child in reversed(self.created):
             if lists:
                 names = lists.pop(id(child), None)
                 if names:
@@ -252,14 +235,13 @@ class Run:
                 _detach(parent, name, child, lists)
                 parts.append(parent)
         if lists:
-            for root in roots:
-                _filter_lists(root, lists.pop(id(root), ()))
+            _filter_lists(root, lists.pop(id(root), ()))
             # A primitive with extensions is recorded after them.
             late = [(part, lists.pop(id(part))) for part in parts if id(part) in lists]
             for part, names in late:
                 _filter_lists(part, names)
             if any(not part for part, _ in late):
-                self.prune(since, roots)
+                self._prune(root)
 
     def _drop_dead_references(self) -> bool:
         """Remove references to empty resources; True when there were any."""

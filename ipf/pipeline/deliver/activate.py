@@ -5,10 +5,11 @@ matching index.  Output: a new version of the Subscription, written by `set_stat
 service's own row.  Crash: the row is unchanged, and the next step takes it again.
 
 A subscription that follows the guide gets a handshake over its channel first: an acknowledgement makes it `active`.  A
-handshake that fails is repeated with growing pauses for 30 seconds (`handshake.py`); then the status is `error`, and
-its text says how often it was tried.  Each attempt is in the ledger.  Other subscriptions are activated without a
-request (decisions section 6), so are those of a channel over which nothing is ever sent (email without a mail server).
-A channel that this server does not support makes the status `error` with the reason.
+handshake that fails is repeated with growing pauses for 30 seconds (`handshake.py`); then the status is `error`.
+`Subscription.error` says how often it has failed, during the 30 seconds and at the end.  Each attempt is in the ledger.
+Other subscriptions are activated without a request (decisions section 6), so are those of a channel over which nothing
+is ever sent (email without a mail server).  A channel that this server does not support makes the status
+`error` with the reason.
 
 The specification expects activation "within about a second": writing a Subscription notifies this stage, and its
 worker polls every second.  Handshakes run concurrently, so that a slow endpoint does not delay others.
@@ -30,6 +31,7 @@ from ipf.pipeline.equal_failures import reason_of
 from ipf.pipeline.worker import Sleep, finished_within
 from ipf.ports import Channel, Channels, Clock, Compose, DeliveryQueue, Lease
 from ipf.subscriptions.criteria import end_of
+from ipf.subscriptions.status import REQUESTED
 
 log = Logger()
 
@@ -169,7 +171,7 @@ class Activate:
     async def _handshake(self, lease: Lease, compose: Compose, channel: Channel) -> None:
         """Shake hands and set the status.  It begins anew when the store was unreachable."""
         try:
-            reason = await self._reason_to_refuse(lease, compose, channel)
+            lease, reason = await self._reason_to_refuse(lease, compose, channel)
             subscription = lease.tenant, lease.subscription_id
             if await self._is_unchanged(lease):
                 status = "active" if reason is None else "error"
@@ -177,8 +179,11 @@ class Activate:
         except (StoreUnreachable, _Stopped):
             return
 
-    async def _reason_to_refuse(self, lease: Lease, compose: Compose, channel: Channel) -> str | None:
-        """Why the endpoint cannot be activated; None: it acknowledged a handshake.  Each one is in the ledger."""
+    async def _reason_to_refuse(self, lease: Lease, compose: Compose, channel: Channel) -> tuple[Lease, str | None]:
+        """Why the endpoint cannot be activated; None: it acknowledged a handshake.  Each one is in the ledger.
+
+        The Subscription comes back as the last failure left it.
+        """
         began, failures = self._seconds(), 0
         while True:
             left = max(ACTIVATION_SECONDS - (self._seconds() - began), LEAST_TIME_LIMIT_SECONDS)
@@ -187,12 +192,12 @@ class Activate:
             except StoreUnreachable:
                 raise
             except Problem as problem:
-                return f"it cannot be composed: {problem.text}"
+                return lease, f"it cannot be composed: {problem.text}"
             except CancelledError:
                 raise
             except Exception as error:
                 log.failure("the handshake for Subscription/{id} failed", id=lease.subscription_id)
-                return f"the handshake failed: {reason_of(error)}"
+                return lease, f"the handshake failed: {reason_of(error)}"
             if self._stopping and not attempt.succeeded:
                 raise _Stopped  # the stop may have cancelled the request
             failures += 1
@@ -201,13 +206,28 @@ class Activate:
             if pause is not None and self._clock is not None:
                 text = f"{attempt.error} (handshake {failures}, the next in {round(pause, 1):g} s)"
                 await self._queue.record(lease.tenant, lease.subscription_id, [replace(attempt, error=text)])
+                lease = await self._failed_so_far(lease, failures, attempt.error)
                 await self._wait(lease, pause)
                 continue
             await self._queue.record(lease.tenant, lease.subscription_id, [attempt])
             if attempt.succeeded:
-                return None
+                return lease, None
             times = "" if failures == 1 else f" {failures} times in {elapsed:.0f} s"
-            return f"the handshake failed{times}: {attempt.error}"
+            return lease, f"the handshake failed{times}: {attempt.error}"
+
+    async def _failed_so_far(self, lease: Lease, failures: int, error: str | None) -> Lease:
+        """Say in the Subscription, which stays `requested`, how often its handshake has failed; the new version.
+
+        _Stopped: it was changed by somebody else.
+        """
+        tenant, id = lease.tenant, lease.subscription_id
+        times = "once" if failures == 1 else f"{failures} times"
+        text = f"the handshake failed {times} and is repeated for {ACTIVATION_SECONDS:.0f} s: {error}"
+        await self._change_status(self._set_status, tenant, id, REQUESTED, text, lease.version_id)
+        current = await self._queue.peek(tenant, id)
+        if current is None or not (_is_same_version(current, lease) or _differs_in_error(current, lease, text)):
+            raise _Stopped
+        return current
 
     async def _wait(self, lease: Lease, seconds: float) -> None:
         """Wait until the next handshake.  _Stopped: the Subscription was changed, perhaps its endpoint, or the stop."""
@@ -226,7 +246,7 @@ class Activate:
     async def _is_unchanged(self, lease: Lease) -> bool:
         """Whether the Subscription is what it was; otherwise a new handshake follows."""
         current = await self._queue.peek(lease.tenant, lease.subscription_id)
-        return current is not None and current.resource.get("meta") == lease.resource.get("meta")
+        return current is not None and _is_same_version(current, lease)
 
     def _seconds(self) -> float:
         return 0.0 if self._clock is None else self._clock.seconds()
@@ -263,3 +283,13 @@ class Activate:
         else:
             log.warn("Subscription/{id} is {status}: {reason}", id=subscription_id, status=status, reason=error)
         return True
+
+
+def _is_same_version(current: Lease, lease: Lease) -> bool:
+    return bool(current.resource.get("meta") == lease.resource.get("meta"))
+
+
+def _differs_in_error(current: Lease, lease: Lease, error: str) -> bool:
+    """Whether this error is the only difference.  A client that writes the Subscription removes it."""
+    wanted = {**lease.resource, "error": error, "meta": current.resource.get("meta")}
+    return current.resource == wanted

@@ -3,7 +3,7 @@
 A Subscription by topic gets a handshake notification, one by search an empty POST with its headers.  Input: a leased or
 peeked Subscription.  Output: an `Attempt` for the ledger.  Neither status nor cursor changes here.
 
-Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0, "Handshake"; docs/admin.md "Subscriptions".
+Source: http://hl7.org/fhir/uv/subscriptions-backport 1.1.0, "Handshake"; docs/reference/admin-api.md "Subscriptions".
 """
 
 from __future__ import annotations

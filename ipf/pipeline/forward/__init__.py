@@ -2,5 +2,5 @@
 
 What arrives: stored messages, in the order of receipt.  What leaves: each message that the filters of a destination
 match, in order; the next one only after the acknowledgement.  Crash: what was sent and not yet recorded is sent again,
-so a receiver recognises repeats by MSH-10.  docs/forwarding.md.
+so a receiver recognises repeats by MSH-10.  docs/how-to/forward-messages.md.
 """

@@ -6,7 +6,8 @@ again.  AE, CE, no acknowledgement in time, no connection: tried again after 1 s
 minutes, and the messages behind it wait.  After `max_attempts` it is a dead letter, and after UNFORESEEN_ATTEMPTS when
 something fails with it that nobody foresaw.
 
-Crash: an attempt whose end was not written is made again.  Source: HL7 v2.9 section 2.9; docs/forwarding.md.
+Crash: an attempt whose end was not written is made again.  Source: HL7 v2.9 section 2.9;
+docs/how-to/forward-messages.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Hourly maintenance of the audit trail: partitions ahead of time, records of earlier releases, retention.
+"""Hourly maintenance of the audit trail: partitions ahead of time, retention.
 
-The partitions of this month and the next are made before records need them.  Records that earlier releases packed into
-blocks become rows, newest first, a few blocks at a time; that happens once, after the upgrade.
+The partitions of this month and the next are made before records need them.
 
 `SUBSCRIPTION_SERVICE_AUDIT_RETENTION_DAYS` alone is for information, as the interface specification says.  With
 `IPF_AUDIT_PURGE` older records are removed: whole months by dropping their partitions, the rest a few rows at a time.
@@ -27,7 +26,6 @@ from ipf.telemetry.logs import event_line
 log = Logger()
 
 BATCH = 500  # rows that are removed at a time
-BLOCKS = 10  # blocks that become rows at a time, each of up to 256 records
 EVERY_SECONDS = 3600.0
 PAUSE_SECONDS = 0.05
 _AHEAD = timedelta(days=31)
@@ -55,16 +53,10 @@ class AuditMaintenance:
         try:
             for moment in (self._clock(), self._clock() + _AHEAD):
                 await self._store.ensure_month(moment)
-            await self._unpack()
             if self._days is not None:
                 await self._purge(self._days)
         except StoreUnreachable:
             log.info(event_line("audit_maintenance_interrupted"))
-
-    async def _unpack(self) -> None:
-        unpacked = await self._repeat(lambda: self._store.unpack(BLOCKS))
-        if unpacked:
-            log.info(event_line("audit_unpacked", records=unpacked))
 
     async def _purge(self, days: int) -> None:
         before = whole_seconds(self._clock() - timedelta(days=days))

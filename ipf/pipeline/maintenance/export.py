@@ -25,6 +25,7 @@ from ipf.ports import FhirStore, Version
 from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
 from ipf.ports.threads import RunInThread, run_inline
 from ipf.rest.operations.export import patients_of
+from ipf.rest.operations.export_filters import selects
 from ipf.rest.write.visibility import visible_now
 from ipf.security.access import refresh_access
 from ipf.security.deident.resource import Deidentification
@@ -112,6 +113,14 @@ class Export:
         return self._deident
 
     async def _filter(self, job: ExportJob) -> Keep:
+        """Whether a version belongs to the job: to its patients, and to what its filters select."""
+        belongs = await self._members(job)
+        if not job.filters:
+            return belongs
+        base_url, resource_type = _base_url(job), job.resource_type or ""
+        return lambda version: belongs(version) and selects(job.filters, resource_type, version, base_url)
+
+    async def _members(self, job: ExportJob) -> Keep:
         if job.level == "system":
             return lambda version: True
         patients: frozenset[str] | None = None
@@ -129,6 +138,12 @@ def _bodies(job: ExportJob, deident: Deidentification | None, keep: Keep, versio
     copy = deident.of(job.tenant, job.transaction_time).copy
     found = (copy(loads(body)) for body in kept)
     return [dumps(resource) for resource in found if resource is not None]
+
+
+def _base_url(job: ExportJob) -> str:
+    """Where the request reached the server: references by URL are those of its own resources."""
+    url = job.request_url.partition("?")[0].removesuffix("/$export")
+    return url if job.level == "system" else url.rpartition("/Patient" if job.level == "patient" else "/Group/")[0]
 
 
 def in_compartment(version: Version, patients: frozenset[str] | None) -> bool:

@@ -6,7 +6,7 @@ A server that cannot be reached, refuses, or limits the rate is asked again afte
 twice as long after each further failure, at most 15 minutes.  Nothing is skipped meanwhile.  So is a feed with which
 something fails that nobody foresaw; the others of its source are polled.
 
-Source: docs/polling.md; interface specification "Vendor profile".
+Source: docs/how-to/poll-a-server.md; interface specification "Vendor profile".
 """
 
 from __future__ import annotations

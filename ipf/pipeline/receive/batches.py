@@ -4,7 +4,7 @@ Input: the bytes of one frame or request that begins with FHS or BHS.  Output: t
 their acknowledgements, sent when the last of them is durable.  Crash: no acknowledgement was sent, the sender repeats
 the batch, and messages that were stored are recognised.  A batch that is cut off is kept among the rejects as a whole.
 
-Source: HL7 v2.9 section 2.10.3; docs/sources.md "Batches".
+Source: HL7 v2.9 section 2.10.3; docs/how-to/receive-messages.md "Batches".
 """
 
 from __future__ import annotations

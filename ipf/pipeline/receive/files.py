@@ -9,7 +9,7 @@ Crash: the file is where it was, it is read again, and messages that were stored
 be reached the file stays.  A batch that is cut off is not taken at all.
 
 Whatever fails with one file, its report included, the next one is taken: the file moves to `failed` or, if it cannot be
-moved, is left alone.  Source: docs/sources.md "Files".
+moved, is left alone.  Source: docs/how-to/receive-messages.md "Files".
 """
 
 from __future__ import annotations

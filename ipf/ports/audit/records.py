@@ -181,6 +181,3 @@ class AuditStore(Protocol):
 
     async def ensure_month(self, moment: datetime) -> None:
         """Create the partition of this month if it does not exist."""
-
-    async def unpack(self, limit: int) -> int:
-        """Convert up to `limit` packed blocks of earlier releases to records.  Returns the number of records."""

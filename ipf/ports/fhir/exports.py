@@ -20,7 +20,8 @@ class ExportJob:
     export its place.  `status`: running,
     done or failed.  `token`: fencing token; a worker that lost its lease can no longer write.  `caller`: the one who
     asked for it, where labels or Consents limit what it gets.  `deident`: title of the profile by which the resources
-    are de-identified; None: they are exported as they are.
+    are de-identified; None: they are exported as they are.  `filters`: `Type?query`, of which a resource of this type
+    must match one.
     """
 
     tenant: str
@@ -39,6 +40,7 @@ class ExportJob:
     token: int = 0
     caller: Caller = OPEN
     deident: str | None = None
+    filters: tuple[str, ...] = ()
 
     @property
     def resource_type(self) -> str | None:

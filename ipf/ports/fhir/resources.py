@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -155,11 +155,24 @@ class Lookup:
 
 
 @dataclass(slots=True)
+class MatchLocks:
+    """The locks of conditions that will create resources, held until the transaction ends.
+
+    `types`: (tenant, resource type) -> whether the lock is exclusive; others share it.  `values`: (tenant, resource
+    type, identifier value), each exclusive.
+    """
+
+    types: dict[tuple[str, str], bool] = field(default_factory=dict)
+    values: set[tuple[str, str, str]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class LookupResult:
     """The results, in the order of the `Lookup`.
 
     `by_id`: the current version (possibly a deletion) or None.  `by_condition`: the live matches of each, in any order;
-    of more than MATCH_LIMIT only so many, and of a condition on one token the newest.
+    of more than MATCH_LIMIT (or the `count` of a condition on several elements) only so many, and of a condition on one
+    token the newest.
     `receipts`: the existing keys.  `epoch` increases with every change of a Subscription.
     """
 
@@ -213,8 +226,8 @@ class FhirTransaction(Protocol):
     async def look_up(self, lookup: Lookup, *, subscriptions_change: bool = False) -> LookupResult:
         """First call, one round trip.  `subscriptions_change`: this transaction writes Subscription resources."""
 
-    async def lock(self, conditions: Sequence[tuple[str, Query]]) -> list[Sequence[Version]]:
-        """Lock these match keys until commit and look them up again, after the locks are held."""
+    async def lock(self, conditions: Sequence[tuple[str, Query]], locks: MatchLocks) -> list[Sequence[Version]]:
+        """Take these locks until commit and look the conditions up again, after the locks are held."""
 
     async def identity_answers(self, wanted: Sequence[tuple[str, str, str]]) -> Sequence[IdentityAnswer | None]:
         """The answers of operators for (tenant, resource type, IdentityKey.text), in order; None = there is none."""

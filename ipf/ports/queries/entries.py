@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ipf.ports.base import Json
 from ipf.ports.identity import Identity, IdentityKey
-from ipf.ports.queries.field_sources import FieldSources, SegmentSet
+from ipf.ports.queries.field_sources import FieldSources, SegmentSet, SetMove
 from ipf.ports.queries.search import Query
 
 
@@ -51,7 +51,9 @@ class Entry:
     an update replaces what is there.
     `sources`: of an update of a converted message, the fields that its elements come from; what the message leaves out
     is kept then.  `sets`: of a Patient or Encounter, the sets of segments that the message states of it.
+    `set_move`: of a Patient, the sets that it takes over from another one.
     `numbered`: of a converted message, the references that name a resource by an order number.
+    `targets_unit`: of a Provenance, whose target becomes what the unit writes; it is not stored when that is nothing.
     `place`: location of the entry (`Bundle.entry[2]`) for error messages.
     `resource` is never modified, since a retry uses it again.
     """
@@ -69,7 +71,9 @@ class Entry:
     identity: Identity | None = None
     sources: FieldSources | None = None
     sets: tuple[SegmentSet, ...] = ()
+    set_move: SetMove | None = None
     numbered: tuple[NumberedLink, ...] = ()
+    targets_unit: bool = False
 
 
 Link = tuple[Json, str, int]

@@ -50,7 +50,7 @@ class SegmentSet:
     """Segments of one name that a message states of a Patient or an Encounter, as their resources.
 
     `members`: the numbers of their entries, of type `resource_type`.  `is_whole`: they replace the set that the sender
-    stated before; else they are added to it.
+    stated before; else they are added to it.  `scope`: the account or visit that they are stated of; empty: all.
     """
 
     segment: str
@@ -58,6 +58,15 @@ class SegmentSet:
     resource_type: str
     members: tuple[int, ...] = ()
     is_whole: bool = True
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetMove:
+    """The sets of another Patient that an entry takes over, after a merge.  `is_undone`: it gives them back."""
+
+    patient_id: str
+    is_undone: bool = False
 
 
 @lru_cache(maxsize=8192)

@@ -47,11 +47,12 @@ async def docref(request: Request, repository: Repository) -> Answer:
     """A searchset Bundle of DocumentReferences; empty when nothing fits.  Problem REQUIRED, VALUE or NOT_SUPPORTED."""
     if request.path[0] != TYPE:
         raise Problem(Category.NOT_FOUND, f"$docref is defined for {TYPE}")
-    asked = _asked(await Arguments.read(request, _PARAMETERS, repository.run_in_thread))
+    arguments = await Arguments.read(request, _PARAMETERS, repository.run_in_thread)
+    asked, given = _asked(arguments), _given(arguments)
     pairs = _search(asked)
     if asked.on_demand:
         note = dumps(success(_NONE_ON_DEMAND))
-        own = [self_link(request, "/".join(request.path), request.query)]
+        own = [self_link(request, "/".join(request.path), given)]
         return Answer(200, searchset((), 0, request.base_url, own, outcome=note))
     if asked.period.terms("period"):
         return await search_response(request, repository, [*pairs, ("type", ",".join(asked.types))], _SCOPE)
@@ -61,7 +62,7 @@ async def docref(request: Request, repository: Repository) -> Answer:
         query = (await queries_of(request, repository, newest, _SCOPE))[0]
         page = await repository.store.search(request.tenant, query)
         found |= {version.id: version for version in page.matches}
-    own = [self_link(request, "/".join(request.path), request.query)]
+    own = [self_link(request, "/".join(request.path), given)]
     matches = list(found.values())
     return Answer(200, searchset(matches, len(matches), request.base_url, own), about=matches)
 
@@ -73,6 +74,13 @@ def _asked(arguments: Arguments) -> _Asked:
     period = CarePeriod.read(arguments.text("start"), arguments.text("end"))
     types = [_token(one) for one in arguments.choices("type", "Coding")] or [CCD]
     return _Asked(patient, period, types, arguments.boolean("on-demand"), arguments.texts("profile"))
+
+
+def _given(arguments: Arguments) -> Pairs:
+    """The parameters as in a URL, for the link of the response to itself."""
+    types = [("type", _token(one)) for one in arguments.choices("type", "Coding")]
+    others = [(name, value) for name, value in arguments.given() if name != "type"]
+    return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in others] + types
 
 
 def _token(value: str | Json) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 from ipf.errors import Category, Problem
+from ipf.fhir.model.dates import date_range, moment
 from ipf.fhir.structure.check import check_type
 from ipf.ports import Json, Request
 from ipf.ports.threads import RunInThread, run_by_size
@@ -41,7 +43,7 @@ class Arguments:
             for one in sent if isinstance(sent, list | tuple) else [None]:
                 if not isinstance(one, dict) or not isinstance(one.get("name"), str):
                     raise Problem(Category.MALFORMED, "a parameter needs a name", "Parameters.parameter")
-                pairs.append((one["name"], _value(one)))
+                pairs.append((one["name"], value_of(one)))
         return cls(pairs, known)
 
     @classmethod
@@ -98,6 +100,30 @@ class Arguments:
         """Names and values of all parameters that are no structures."""
         return [(name, one) for name, one in self.everything() if not isinstance(one, dict | Parts)]
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """All parameters as in a URL.  Problem VALUE for a value that is no text, number or boolean."""
+        found = []
+        for name, value in self.everything():
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            if value is None or isinstance(value, dict | tuple | list):
+                raise Problem(Category.VALUE, f"{name[:60]} must have a text as in a URL, in valueString", name[:60])
+            found.append((name, str(value)))
+        return found
+
+    def today(self, name: str, now: datetime) -> None:
+        """A date for which definitions are asked: those of now are there, no others.
+
+        Problem NOT_SUPPORTED for a date in the past, VALUE for what is no date.
+        """
+        value = self.text(name)
+        span = date_range(value.replace(" ", "+")) if value is not None else None
+        if value is not None and span is None:
+            raise Problem(Category.VALUE, f"{name} must be a date", name)
+        if span is not None and moment(span[1]) + timedelta(days=1) <= now:
+            text = f"this server has its definitions as they are now, not as they were at {str(value)[:40]}"
+            raise Problem(Category.NOT_SUPPORTED, text, name)
+
     def boolean(self, name: str, default: bool = False) -> bool:
         """A boolean, of the URL or of Parameters; `default` when absent."""
         value = self._one(name)
@@ -121,6 +147,16 @@ class Arguments:
             check_type(value, kind, name)
         return values
 
+    def resources(self, name: str, kinds: Collection[str]) -> list[Json]:
+        """All values of a repeatable parameter, each a resource of one of these types."""
+        values = self._values.get(name, [])
+        for value in values:
+            kind = str(value.get("resourceType")) if isinstance(value, dict) else ""
+            if kind not in kinds:
+                raise Problem(Category.VALUE, f"{name} must be a resource of type {' or '.join(kinds)}", name)
+            check_type(value, kind, name)
+        return values
+
     def choices(self, name: str, kind: str) -> list[str | Json]:
         """All values of a repeatable parameter that is a string in a URL and a structure in Parameters."""
         values = self._values.get(name, [])
@@ -138,12 +174,18 @@ class Arguments:
         return values[0] if values else None
 
 
-def _value(parameter: Json) -> Any:
+def value_of(parameter: Json) -> Any:
+    """The value, the resource or the parts of a parameter.  Problem MALFORMED for two of them."""
+    given = [name for name in parameter if name in ("resource", "part") or name.startswith("value")]
+    if len(given) > 1:
+        name = str(parameter.get("name"))[:60]
+        text = f"the parameter {name} has {given[0][:60]} and {given[1][:60]}: it may have one value"
+        raise Problem(Category.MALFORMED, text, "Parameters.parameter")
     if "resource" in parameter:
         return parameter["resource"]
     if isinstance(parameter.get("part"), list | tuple):
         named = [one for one in parameter["part"] if isinstance(one, dict) and isinstance(one.get("name"), str)]
-        return Parts((one["name"], _value(one)) for one in named)
+        return Parts((one["name"], value_of(one)) for one in named)
     return next((value for name, value in parameter.items() if name.startswith("value")), None)
 
 

@@ -21,7 +21,9 @@ from ipf.fhir.xml.writer import to_xml
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.formats import Format
 
-_PRESENTATION = frozenset({"_format", "_pretty", "_elements"})
+_FORMS = frozenset({"_format", "_pretty"})
+_PRESENTATION = _FORMS | {"_elements"}
+_EXPORT = ("$export",)
 _SUMMARIES: dict[str, Callable[[Json], Json]] = {
     "true": subset.summary,
     "text": subset.text_only,
@@ -45,16 +47,19 @@ DEFAULT_PRESENTATION = Presentation()
 
 def split_presentation(request: Request) -> tuple[Request, Presentation]:
     """The request without presentation parameters, and the presentation."""
-    pairs = tuple(pair for pair in request.query if _is_presentation(pair))
+    is_export = request.path[-1:] == _EXPORT
+    pairs = tuple(pair for pair in request.query if _is_presentation(pair, is_export))
     if not pairs:
         return request, DEFAULT_PRESENTATION
-    rest = tuple(pair for pair in request.query if not _is_presentation(pair))
+    rest = tuple(pair for pair in request.query if not _is_presentation(pair, is_export))
     values = dict(pairs)
     pretty = values.get("_pretty", "false") == "true"
     return replace(request, query=rest), Presentation(_selector(values, _types(request)), pretty, pairs)
 
 
-def _is_presentation(pair: tuple[str, str]) -> bool:
+def _is_presentation(pair: tuple[str, str], is_export: bool) -> bool:
+    if is_export:  # its `_elements` would be of the files
+        return pair[0] in _FORMS
     return pair[0] in _PRESENTATION or (pair[0] == "_summary" and pair[1] in _SUMMARIES)
 
 

@@ -218,7 +218,7 @@ def of_same_content(
     `reported`: the ids of the results of stored reports that the message updates; they are of its orders.
     """
     own = [one for one in candidates if is_of(one, people)]
-    found = [one for one in own or candidates if one not in own or not contradict(resource, one.resource, orders)]
+    found = [one for one in own or candidates if not own or not contradict(resource, one.resource, orders)]
     if not found and "basedOn" in resource:
         plain = {name: value for name, value in resource.items() if name != "basedOn"}
         known = reported()

@@ -37,11 +37,11 @@ def meant_orders(service: Service, order: Json, stored: Sequence[Candidate], *, 
         fillers = _fillers(order)
         same = [one for one in same if fillers & _fillers(one.resource)] or same
         return same if is_mentioned else same[:1]
-    others = [one for one in stored if not _agree(service.siblings, service_codes(one.resource))]
+    others = [one for one in stored if not service.siblings.agree(service_codes(one.resource))]
     without = [one for one in others if not service_codes(one.resource)]
     if without or service.is_new:
         return without[:1]
-    if len(stored) != 1 or (service.siblings and not is_mentioned):
+    if len(stored) != 1 or (service.siblings.are_any and not is_mentioned):
         return []
     if is_mentioned and order_event(stored[0].resource) in _OF_RESULTS:
         return []

@@ -4,7 +4,7 @@ What arrives: the Patient of a message and a stored one.  What leaves: the names
 what both of them say is compared.  A family name is compared without case, accents, blanks and hyphens; a previous one
 (use `old` or `maiden`) counts too.  A birth date may be the year alone.  An unknown sex says nothing.
 
-Source: https://hl7.org/fhir/R4/patient.html, docs/identity.md
+Source: https://hl7.org/fhir/R4/patient.html, docs/explanation/identity.md
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ async def _commit(units: Sequence[Unit], repository: Repository) -> list[tuple[U
     if repository.integrity is not None:  # one by one, so that the check sees earlier lines
         return [(unit, await _refusal(unit, repository)) for unit in units]
     parts = units, repository.store, repository.matcher, repository.clock
-    ends = await commit(*parts, run_in_thread=repository.run_in_thread)
+    ends = await commit(*parts, run_in_thread=repository.run_in_thread, names=repository.names)
     return [(unit, end if isinstance(end, Problem) else None) for unit, end in zip(units, ends, strict=True)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import condition, parameters, refuse_parameters
+from ipf.rest.interactions.provenance import provenance_of
 from ipf.rest.interactions.write_response import with_sent_secrets, write_response
 from ipf.rest.write.incoming import read_incoming
 from ipf.rest.write.repository import Repository
@@ -24,6 +25,8 @@ async def create(request: Request, repository: Repository) -> Answer:
     if search is not None:
         query = condition(resource_type, parameters(search.rpartition("?")[2]), request.base_url)
     entry = Entry(Method.CREATE, resource_type, resource=resource, condition=query)
-    result = await repository.commit_one(unit_for(request, entry), is_large=len(request.body) >= LARGE_BODY)
+    result = await repository.commit_one(
+        unit_for(request, entry, *await provenance_of(request, repository)), is_large=len(request.body) >= LARGE_BODY
+    )
     answer = write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller))
     return with_sent_secrets(answer, sent, repository)

@@ -22,6 +22,7 @@ from ipf.fhir.structure.check import check_structure
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.exchange import condition, if_match, resource_body
 from ipf.rest.http.formats import is_fhir, media_type
+from ipf.rest.interactions.provenance import provenance_of
 from ipf.rest.interactions.write_response import write_response
 from ipf.rest.write.incoming import check_incoming
 from ipf.rest.write.permission import without_body
@@ -56,7 +57,7 @@ async def conditional_patch(request: Request, repository: Repository) -> Answer:
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = unit_for(request, entry)
+    unit = unit_for(request, entry, *await provenance_of(request, repository))
     result = await repository.commit_one(unit, is_large=True)  # what a patch costs depends on what is stored
     return without_body(
         write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller)),

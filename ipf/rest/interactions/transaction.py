@@ -28,6 +28,7 @@ from ipf.rest.http.outcome import operation_outcome, success
 from ipf.rest.interactions.bundle_entries import check_only_reads, entries_of, entry_of, is_read, located, request_for
 from ipf.rest.interactions.delete_many import ATTEMPTS, deletions, kept_changing
 from ipf.rest.interactions.patch import patch_of
+from ipf.rest.interactions.provenance import provenance_of, refuse_provenance
 from ipf.rest.interactions.write_response import FORMS, describe
 from ipf.rest.write.commit import Reads, commit
 from ipf.rest.write.incoming import check_incoming
@@ -74,6 +75,7 @@ async def _execute_writes(
 ) -> _BundleWork:
     """Parse the Bundle and store its writes.  `run_in_thread`: runs parsing and rendering."""
     work: _BundleWork = await run_in_thread(lambda: _read_work(request, repository))
+    work.provenance = await provenance_of(request, repository)
     results = await work.write(perform)
     await run_in_thread(lambda: work.add_responses(results))
     await run_in_thread(lambda: clear_gradually(work.writes))
@@ -87,6 +89,8 @@ def _read_work(request: Request, repository: Repository) -> _BundleWork:
     if kind not in ("transaction", "batch"):
         raise Problem(Category.VALUE, "the type of the Bundle must be transaction or batch", "Bundle.type")
     work = _BundleWork(request, repository, kind == "transaction")
+    if not work.is_transaction:
+        refuse_provenance(request, "a batch")
     if len(items) > repository.max_bundle_entries:
         text = f"the Bundle has {len(items)} entries; the limit is {repository.max_bundle_entries}"
         raise Problem(Category.TOO_LARGE, text, "Bundle.entry")
@@ -120,6 +124,7 @@ class _BundleWork:
     reads: dict[int, Request] = field(default_factory=dict)
     responses: dict[int, ResponseEntry] = field(default_factory=dict)
     about: list[Version] = field(default_factory=list)
+    provenance: tuple[Entry, ...] = ()
 
     def read_entries(self, items: Iterable[Any]) -> None:
         """Parse every entry; an invalid one fails a transaction, and gets an error response in a batch."""
@@ -185,7 +190,7 @@ class _BundleWork:
         """Store all writes as one unit, with the reads."""
 
         async def store(deleted: Mapping[int, list[Entry]]) -> list[tuple[int, Ends | Problem]]:
-            entries = [*self.writes.values(), *chain.from_iterable(deleted.values())]
+            entries = [*self.writes.values(), *chain.from_iterable(deleted.values()), *self.provenance]
             unit = unit_for(self.request, *entries, distinct=True, part=self._part(0))
             is_large = len(self.request.body) >= LARGE_BODY or self._has_patch or unit.part is not None
             result = await self.repository.commit_one(unit, is_large=is_large, reads=self._reads_within(perform))
@@ -223,7 +228,11 @@ class _BundleWork:
     def _by_entry(
         self, ends: Sequence[EntryResult], deleted: Mapping[int, list[Entry]] | None
     ) -> list[tuple[int, Ends | Problem]]:
-        """The results of a transaction by entry number.  `deleted` None: which entry deleted what is not known."""
+        """The results of a transaction by entry number.  `deleted` None: which entry deleted what is not known.
+
+        The last one is that of the Provenance, if there is one.
+        """
+        ends = ends[: len(ends) - len(self.provenance)]
         found: list[tuple[int, Ends | Problem]] = [
             (number, [end]) for number, end in zip(self.writes, ends[: len(self.writes)], strict=True)
         ]
@@ -261,6 +270,7 @@ class _BundleWork:
             repository.clock,
             run_in_thread=repository.run_in_thread,
             is_large=self._has_patch,
+            names=repository.names,
         )
         return [result if isinstance(result, Problem) else result.entries for result in results]
 

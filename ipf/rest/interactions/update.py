@@ -6,6 +6,7 @@ from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.ports.threads import LARGE_BODY
 from ipf.rest.http.exchange import condition, creates_only, if_match
+from ipf.rest.interactions.provenance import provenance_of
 from ipf.rest.interactions.write_response import with_sent_secrets, write_response
 from ipf.rest.write.incoming import read_incoming
 from ipf.rest.write.repository import Repository
@@ -38,6 +39,6 @@ async def conditional_update(request: Request, repository: Repository) -> Answer
 
 
 async def _store(entry: Entry, request: Request, repository: Repository) -> Answer:
-    unit = unit_for(request, entry)
+    unit = unit_for(request, entry, *await provenance_of(request, repository))
     result = await repository.commit_one(unit, is_large=len(request.body) >= LARGE_BODY)
     return write_response(result.entries[0], request, await repository.warnings_of(result.entries[0], request.caller))

@@ -30,7 +30,7 @@ from ipf.ports.jobs import Job, JobFile, Jobs
 from ipf.rest.http.exchange import preference
 from ipf.rest.write.repository import Repository
 
-_HEADERS = ("content-type", "prefer")
+_HEADERS = ("content-type", "prefer", "x-provenance")
 """What a job keeps of the headers of its request."""
 
 

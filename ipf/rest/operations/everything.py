@@ -17,7 +17,8 @@ from ipf.fhir.model.bundle import searchset
 from ipf.fhir.search.parameters.compartments import compartments, membership
 from ipf.ports import Answer, Request
 from ipf.ports.queries.predicates import AllOf, Test
-from ipf.rest.http.exchange import applied, preference, selection
+from ipf.rest.http.arguments import Arguments
+from ipf.rest.http.exchange import applied, preference
 from ipf.rest.interactions.searches.care_period import CarePeriod
 from ipf.rest.interactions.searches.include import Included, references
 from ipf.rest.interactions.searches.search import (
@@ -52,7 +53,8 @@ async def everything(request: Request, repository: Repository) -> Answer:
     if version is None or version.deleted:
         category = Category.NOT_FOUND if version is None else Category.GONE
         raise Problem(category, f"{compartment}/{id} does not exist")
-    accepted = _accepted(request, selection(request.query))
+    arguments = await Arguments.read(request, None, repository.run_in_thread)
+    accepted = _accepted(request, arguments.pairs())
     named, pairs = types_of([pair for pair in accepted if pair[0] not in _PERIOD])
     period = CarePeriod.read(*(_only(accepted, name) for name in _PERIOD))
     members = compartments()[compartment]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
@@ -22,7 +22,9 @@ from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.search.parameters.compartments import compartments
 from ipf.ports import OPEN, Answer, Json, Request, Version
 from ipf.ports.fhir.exports import ExportJob, Exports
+from ipf.rest.http.arguments import value_of
 from ipf.rest.http.exchange import applied, preference, resource_body, selection
+from ipf.rest.operations.export_filters import TYPE_FILTER, read_filters
 from ipf.rest.write.permission import if_readable, unlimited_types
 from ipf.rest.write.repository import Repository
 from ipf.rest.write.visibility import visible_now
@@ -32,7 +34,7 @@ from ipf.security.deident.resource import Deidentification
 NDJSON = "application/fhir+ndjson"
 _NDJSON_NAMES = frozenset({NDJSON, "application/fhir ndjson", "application/ndjson", "ndjson"})
 _GRANTS = ("subject", "client", "issuer", "scopes", "tenant", "patient", "user")
-_PARAMETERS = frozenset({"_since", "_type", "_outputFormat", "_deident"})
+_PARAMETERS = frozenset({"_since", "_type", "_outputFormat", "_deident", TYPE_FILTER})
 
 
 async def export(request: Request, repository: Repository) -> Answer:
@@ -45,17 +47,19 @@ async def export(request: Request, repository: Repository) -> Answer:
     now, types = repository.clock(), values.get("_type", [])
     deident = _deident(values.get("_deident", []), repository)
     wanted = _types(types, level) if deident is None else _exported(_types(types, level), deident, is_named=bool(types))
+    exported = tuple(unlimited_types(request.caller, wanted, bool(types)))
     job = ExportJob(
         request.tenant,
         secrets.token_urlsafe(24).replace("_", "-"),
         _url(request),
         level,
-        tuple(unlimited_types(request.caller, wanted, bool(types))),
+        exported,
         _since(values.get("_since", [])),
         now.replace(microsecond=now.microsecond // 1000 * 1000),
         now + timedelta(hours=repository.export_hours),
         caller=request.caller if limits(request.caller) else OPEN,
         deident=None if deident is None else deident.title,
+        filters=_filters(values, exported, request, is_deident=deident is not None),
     )
     if repository.job_limit is not None:
         repository.job_limit.check(request)
@@ -164,12 +168,12 @@ def _parameters(request: Request) -> dict[str, list[str]]:
     pairs = list(selection(request.query))
     if request.method == "POST" and request.body:
         for one in _sent(request):
-            value = next((one[name] for name in one if name.startswith("value")), None)
+            value = value_of(one)
             if isinstance(value, bool):
                 value = str(value).lower()
-            if not isinstance(value, str):
+            if one.get("name") in _PARAMETERS and not isinstance(value, str):
                 raise Problem(Category.VALUE, "a parameter of $export must be a string", str(one.get("name"))[:60])
-            pairs.append((str(one.get("name")), value))
+            pairs.append((str(one.get("name")), str(value)))
     found: dict[str, list[str]] = defaultdict(list)
     for name, value in pairs:
         if name not in _PARAMETERS and preference(request, "handling") != "lenient":
@@ -179,6 +183,20 @@ def _parameters(request: Request) -> dict[str, list[str]]:
         if value not in _NDJSON_NAMES:
             raise Problem(Category.NOT_SUPPORTED, f"$export writes {NDJSON}", "_outputFormat")
     return found
+
+
+def _filters(
+    values: dict[str, list[str]], types: Sequence[str], request: Request, *, is_deident: bool
+) -> tuple[str, ...]:
+    """The searches that select what is exported.  Problem NOT_SUPPORTED for a de-identified export.
+
+    Filters by name or number would tell who the resources are about.
+    """
+    given = values.get(TYPE_FILTER, [])
+    if given and is_deident:
+        raise Problem(Category.NOT_SUPPORTED, "a de-identified export has no filters", TYPE_FILTER)
+    lenient = preference(request, "handling") == "lenient"
+    return read_filters(given, types, lenient=lenient, base_url=request.base_url)
 
 
 def _types(values: list[str], level: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.json import dumps, loads
 from ipf.ports import SYSTEM, Caller, Json, Version
 from ipf.ports.audit_draft import AuditDraft
+from ipf.ports.queries.field_sources import SetMove
 from ipf.ports.threads import LARGE
 from ipf.rest.operations.merge_record import (
     CONTENT,
@@ -212,7 +213,8 @@ def _patients(merge: PatientMerge, source: Version, target: Version, is_first: b
             changed.append(Changed(target, target_changes, copied))
     elif merge.target_reference not in links(new_source, REPLACED_BY):
         raise Problem(Category.CONFLICT, "the merge was undone while it moved references")
-    entries = [updated(source, new_source), updated(target, new_target)]
+    taking = replace(updated(target, new_target), set_move=SetMove(merge.source))
+    entries = [updated(source, new_source), taking]
     return _Piece(source, target, entries, changed)
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.fhir.search.language.query import parse_query
 from ipf.ports import Json, Version
+from ipf.ports.queries.field_sources import SetMove
 from ipf.ports.threads import LARGE
 from ipf.rest.operations.merge import ATTEMPTS, Merged, PatientMerge, check_rights, read_patient, store, updated
 from ipf.rest.operations.merge_record import (
@@ -107,6 +109,7 @@ async def _undo(
         await _read(repository, merge, plan, current)
         moved = await repository.run_in_thread(partial(_restore, merge, plan, current, resources))
         entries = [updated(current[key], resource) for key, resource in resources.items()]
+        entries[1] = replace(entries[1], set_move=SetMove(merge.source, is_undone=True))  # of the target
         now = repository.clock()
         entries.append(updated(record, ended(recorded, now)))
         if records:

@@ -16,6 +16,7 @@ from ipf.fhir.terminology.codings import coded_in
 from ipf.fhir.validation import Finding, outcome
 from ipf.ports import Answer, Json, Request
 from ipf.ports.threads import run_by_size
+from ipf.rest.http.arguments import value_of
 from ipf.rest.http.exchange import selection, sent_resource
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.permission import if_readable
@@ -89,12 +90,12 @@ def _unpack(sent: Json) -> tuple[Json | None, list[tuple[str, str]]]:
     for one in parameters if isinstance(parameters, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             raise Problem(Category.MALFORMED, "a parameter needs a name", "Parameters.parameter")
+        value = value_of(one)
         if one["name"] == "resource":
-            resource = one.get("resource")
+            resource = value
             if not isinstance(resource, dict):
                 raise Problem(Category.VALUE, "the parameter resource must contain a resource", "Parameters.parameter")
         else:
-            value = next((item for name, item in one.items() if name.startswith("value")), None)
             parameter_pairs.append((one["name"], str(value)))
     return resource, parameter_pairs
 

@@ -20,7 +20,7 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.structure.check import check_type
 from ipf.fhir.terminology.codings import coded_in
 from ipf.ports import Answer, Json, Request
-from ipf.rest.http.arguments import parameters_of
+from ipf.rest.http.arguments import parameters_of, value_of
 from ipf.rest.http.exchange import resource_body, selection
 from ipf.rest.resource_operations.fhirpath_results import Results
 from ipf.rest.write.conformance import DEFINITIONS
@@ -63,7 +63,7 @@ def _asked(request: Request) -> _Asked:
     asked = _Asked(sent)
     seen: set[str] = set()
     for one in sent.get("parameter", ()):
-        name = one.get("name")
+        name, _ = one.get("name"), value_of(one)
         if name not in _NAMES:
             raise Problem(
                 Category.NOT_SUPPORTED, f"$fhirpath has no parameter {str(name)[:60]}", "Parameters.parameter"

@@ -34,7 +34,7 @@ async def lastn(request: Request, repository: Repository) -> Answer:
     if request.path[0] != OBSERVATION:
         raise Problem(Category.NOT_FOUND, f"$lastn is defined for {OBSERVATION}")
     arguments = await Arguments.read(request, None, repository.run_in_thread)
-    most, pairs = _most(arguments), _search(arguments)
+    most, pairs = _most(arguments), [pair for pair in arguments.pairs() if pair[0] != MAX]
     ignored = [pair for pair in pairs if pair[0] in _NO_PARAMETERS]
     if ignored and is_strict(request, repository):
         name = ignored[0][0]
@@ -59,18 +59,6 @@ def _most(arguments: Arguments) -> int:
     if most == 0:
         raise Problem(Category.VALUE, f"{MAX} must be a number from 1", MAX)
     return most or 1
-
-
-def _search(arguments: Arguments) -> list[tuple[str, str]]:
-    """The search parameters as in a URL.  Problem VALUE for a value that is no text, number or boolean."""
-    found = []
-    for name, value in arguments.everything():
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        if value is None or isinstance(value, dict | tuple):
-            raise Problem(Category.VALUE, f"{name[:60]} must have a text as in a URL, in valueString", name[:60])
-        found += [] if name == MAX else [(name, str(value))]
-    return found
 
 
 def _check(query: Query) -> None:

@@ -7,17 +7,18 @@ from functools import lru_cache
 from ipf.config.paths import folder
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
+from ipf.fhir.terminology import Terminology
 from ipf.fhir.terminology.translate import Match, translate
 from ipf.ports import Answer, Json, Request
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, codings_of, definitions
+from ipf.rest.terminology.common import KINDS, TX_RESOURCE, by_id, codings_of, definitions, terminology_of
 from ipf.rest.write.conformance import Conformance, Definitions
 from ipf.rest.write.repository import Repository
 
 PARAMETERS = (
     "url", "conceptMap", "conceptMapVersion", "code", "system", "version", "source", "target", "coding",
-    "codeableConcept", "targetsystem", "reverse", "dependency",
+    "codeableConcept", "targetsystem", "reverse", "dependency", TX_RESOURCE,
 )  # fmt: skip
 
 
@@ -27,12 +28,20 @@ async def translate_code(request: Request, repository: Repository) -> Answer:
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
     resource = await by_id(request, repository, "ConceptMap")
     conformance = conformance_of(repository)
-    answer: Answer = await repository.run_in_thread(lambda: _translated(resource, conformance, known, arguments))
+    terminology = await terminology_of(known, arguments, repository)
+    parts = conformance, known, terminology, arguments
+    answer: Answer = await repository.run_in_thread(lambda: _translated(resource, *parts))
     return answer
 
 
-def _translated(resource: Json | None, conformance: Conformance, known: Definitions, arguments: Arguments) -> Answer:
-    maps = _maps(resource, conformance, known, arguments)
+def _translated(
+    resource: Json | None,
+    conformance: Conformance,
+    known: Definitions,
+    terminology: Terminology,
+    arguments: Arguments,
+) -> Answer:
+    maps = _maps(resource, conformance, known, terminology, arguments)
     target, reverse = arguments.text("targetsystem"), arguments.boolean("reverse")
     dependencies = _dependencies(arguments)
     found = [
@@ -40,7 +49,7 @@ def _translated(resource: Json | None, conformance: Conformance, known: Definiti
         for one in codings_of(arguments)
         for match in translate(
             maps, one.get("system"), one["code"], target, reverse, dependencies,
-            lambda canonical: _by_url(canonical, conformance, known),
+            lambda canonical: _by_url(canonical, terminology), one.get("version") or arguments.text("version"),
         )
     ]  # fmt: skip
     matched = any(one.matched for one in found)
@@ -61,30 +70,36 @@ def _dependencies(arguments: Arguments) -> dict[str, frozenset[str]] | None:
     return found or None
 
 
-def _maps(resource: Json | None, conformance: Conformance, known: Definitions, arguments: Arguments) -> list[Json]:
+def _maps(
+    resource: Json | None,
+    conformance: Conformance,
+    known: Definitions,
+    terminology: Terminology,
+    arguments: Arguments,
+) -> list[Json]:
+    source, target = arguments.text("source"), arguments.text("target")
     sent = arguments.structure("conceptMap", "ConceptMap") or resource
     if sent is not None:
-        return [sent]
+        return [sent] if _may_connect(sent, source, target) else []
     url, version = arguments.text("url"), arguments.text("conceptMapVersion")
     if url is not None:
-        found = _by_url(f"{url}|{version}" if version else url, conformance, known)
+        found = _by_url(f"{url.partition('|')[0]}|{version}" if version else url, terminology)
         if found is None:
             raise Problem(Category.NOT_FOUND, f"the concept map {url[:200]} is not loaded")
-        return [found]
-    stored = {name: one for (kind, name), one in known.stored.items() if kind == "ConceptMap"}
+        return [found] if _may_connect(found, source, target) else []
+    stored = {name: one for (kind, name), one in known.stored.items() if kind == "ConceptMap" and "|" not in name}
     packaged = {one.url: one.resource() for one in conformance.packages.newest("ConceptMap")}
-    every = {**builtin_maps(), **packaged, **stored}.values()
-    return [one for one in every if _connects(one, arguments.text("source"), arguments.text("target"))]
+    own = {one["url"]: one for one in arguments.resources(TX_RESOURCE, KINDS) if one["resourceType"] == "ConceptMap"}
+    every = {**builtin_maps(), **packaged, **stored, **own}.values()
+    return [one for one in every if _connects(one, source, target)]
 
 
-def _by_url(canonical: str, conformance: Conformance, known: Definitions) -> Json | None:
-    """A map by its canonical: of the store, of packages, or built in."""
+def _by_url(canonical: str, terminology: Terminology) -> Json | None:
+    """A map by its canonical: of the request, the store, packages, or built in."""
+    found = terminology.resource("ConceptMap", canonical)
     url, _, version = canonical.partition("|")
-    stored = known.stored.get(("ConceptMap", url))
-    if stored is not None and version in ("", stored.get("version", "")):
-        return stored
-    entry = conformance.packages.find(canonical, "ConceptMap")
-    return entry.resource() if entry is not None else builtin_maps().get(url)
+    builtin = builtin_maps().get(url)
+    return found or (builtin if builtin is not None and version in ("", builtin.get("version", "")) else None)
 
 
 @lru_cache(maxsize=1)
@@ -100,6 +115,13 @@ def _connects(concept_map: Json, source: str | None, target: str | None) -> bool
     return all(
         not wanted or wanted in (concept_map.get(f"{n}Uri"), concept_map.get(f"{n}Canonical")) for wanted, n in ends
     )
+
+
+def _may_connect(concept_map: Json, source: str | None, target: str | None) -> bool:
+    """Whether the map that a request names is between these value sets, or does not state them."""
+    ends = ((source, "source"), (target, "target"))
+    stated = ((wanted, concept_map.get(f"{n}Uri") or concept_map.get(f"{n}Canonical")) for wanted, n in ends)
+    return all(not wanted or not known or wanted == known for wanted, known in stated)
 
 
 def _match(match: Match) -> Json:

@@ -48,6 +48,7 @@ from ipf.rest.write.snapshot import StoreSnapshot
 from ipf.rest.write.transaction_audit import TransactionAudit
 from ipf.rest.write.unit import Unit, UnitResult
 from ipf.security.access import refresh_access
+from ipf.subscriptions.endpoint_names import EndpointNames, KnownNames
 
 _SHARED_ATTEMPTS = 3
 
@@ -65,16 +66,18 @@ async def commit(
     run_in_thread: RunInThread = run_inline,
     is_large: bool = False,
     reads: Reads | None = None,
+    names: EndpointNames | None = None,
 ) -> list[UnitResult | Problem]:
     """Store each unit completely or not at all; one result or Problem per unit, in order.
 
     `attempts`: maximum number of attempts of a single unit; then its Problem is WriteConflict.  `run_in_thread`: used
-    for many entries, or when `is_large`.  `reads`: of the only unit; what it raises is raised.  Raises StoreUnreachable
-    when the outcome of every unit is unknown.
+    for many entries, or when `is_large`.  `reads`: of the only unit; what it raises is raised.  `names`: of the
+    endpoints of Subscriptions; None = not looked up.  Raises StoreUnreachable when the outcome of every unit is
+    unknown.
     """
     if not is_large and sum([len(unit.entries) for unit in units]) < LARGE:
         run_in_thread = run_inline
-    committer = _Committer(store, matcher, clock, attempts, run_in_thread, reads)
+    committer = _Committer(store, matcher, clock, attempts, run_in_thread, reads, names)
     results: list[UnitResult | Problem] = []
     prepared_units: list[PreparedUnit] = await run_in_thread(lambda: [prepare(unit, lazy=True) for unit in units])
     for _, run in groupby(enumerate(prepared_units), key=_transaction_key):
@@ -107,8 +110,10 @@ class _Committer:
         attempts: int,
         run_in_thread: RunInThread,
         reads: Reads | None = None,
+        names: EndpointNames | None = None,
     ) -> None:
         self._reads = reads
+        self._names = None if names is None else KnownNames(names)
         self._store = store
         self._matcher = matcher
         self._clock = clock
@@ -130,6 +135,8 @@ class _Committer:
                 continue
             except MoreNeeded as more:
                 self._locks |= more.wanted.locks
+                if self._names is not None and more.wanted.hosts:
+                    await self._names.look_up(more.wanted.hosts)
                 continue
             if results_or_none is None:
                 return await self._one_by_one(prepared_units, exclusive=True)
@@ -166,7 +173,10 @@ class _Committer:
     async def _attempt(
         self, prepared_units: Sequence[PreparedUnit], exclusive: bool
     ) -> list[UnitResult | Problem | None] | None:
-        """One transaction; None: the plan replaces a topic, which needs the exclusive lock.  MoreNeeded: more locks."""
+        """One transaction; None: the plan replaces a topic, which needs the exclusive lock.
+
+        MoreNeeded: more locks, or the addresses of names.
+        """
         changing = exclusive or any(prepared.unit.changes_subscriptions for prepared in prepared_units)
         reindex: Sequence[ReindexRequest] = ()
         await refresh_access()  # for the events that the changes fire
@@ -205,9 +215,9 @@ class _Committer:
         result = await transaction.look_up(lookup, subscriptions_change=changing)
         await load_changes(transaction, result.epoch, self._matcher)
         prefetch: Prefetch = await self._run_in_thread(lambda: Prefetch.of(lookup, result))
-        conditions = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
+        conditions, locks = await self._run_in_thread(lambda: prefetch.creating_conditions(prepared_units, self._locks))
         if conditions:
-            locked = await transaction.lock(conditions)
+            locked = await transaction.lock(conditions, locks)
             await self._run_in_thread(lambda: prefetch.add_locked(conditions, locked))
         needed = await self._run_in_thread(lambda: prefetch.rids_needed(prepared_units))
         rids = [await self._store.new_rid() for _ in range(needed)]
@@ -215,7 +225,7 @@ class _Committer:
         run_in_thread = run_inline if changes_subscriptions else self._run_in_thread
         while True:
             snapshot: StoreSnapshot = await self._run_in_thread(
-                lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher)
+                lambda: StoreSnapshot(prefetch, lookup.conditions, self._matcher, self._names)
             )
             plan = await self._plan(prepared_units, snapshot, iter(rids), run_in_thread)
             if not plan.wanted:
@@ -227,13 +237,17 @@ class _Committer:
     ) -> None:
         """Read what a plan was found to need.  Each call reads something new, so that planning comes to an end.
 
-        MoreNeeded: locks, which a transaction takes before all else.
+        MoreNeeded: locks, which a transaction takes before all else, or names.
         """
-        if wanted.locks:
+        if wanted.locks or wanted.hosts:
             raise MoreNeeded(wanted)
         if wanted.ids:
             ids = tuple(wanted.ids)
             prefetch.add_ids(ids, (await transaction.look_up(Lookup(ids), subscriptions_change=changing)).by_id)
+        if wanted.conditions:
+            conditions = tuple(wanted.conditions.values())
+            read = await transaction.look_up(Lookup((), conditions), subscriptions_change=changing)
+            prefetch.add_matches(conditions, read.by_condition)
         if wanted.answers:
             keys = tuple(wanted.answers)
             prefetch.answers.update(zip(keys, await transaction.identity_answers(keys), strict=True))

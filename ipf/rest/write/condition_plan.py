@@ -86,6 +86,7 @@ class ConditionPlan:
             raise refusal(entry, "it has no value")
         key = condition_key(self._unit.tenant, whole)
         self._look_up(entry, key, self._query(number, stored))
+        self._snapshot.prefetch.locked.add(key)  # with what is stored for it; until then the transaction begins anew
         return replace(entry, condition=whole), key
 
     def _query(self, number: int, references: dict[str, str | None]) -> Query | None:

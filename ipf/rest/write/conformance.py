@@ -56,7 +56,8 @@ class Definitions:
 
     validator: Validator
     terminology: Terminology
-    stored: dict[tuple[str, str], Json] = field(default_factory=dict)  # (type, canonical) -> resource
+    stored: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """(type, canonical) -> resource: by its URL the one that changed last, by `url|version` that version."""
 
 
 @dataclass(slots=True)
@@ -253,17 +254,18 @@ class Conformance:
 
     def _make(self, stored: dict[tuple[str, str], Json]) -> Definitions:
         def structure(url: str) -> Json | None:
-            return _of(stored, "StructureDefinition", url) or self._in_packages(url)
+            return stored.get(("StructureDefinition", url)) or self._in_packages(url)
 
         def term(resource_type: str, url: str) -> Json | None:
-            found = _of(stored, resource_type, url)
+            found = stored.get((resource_type, url))
             if found is None and (entry := self.packages.find(url, resource_type)) is not None:
                 found = entry.resource()
             return found
 
         from ipf.fhir.validation.validator import Validator  # imported on first use: it is large
 
-        supplements = [one for (kind, _), one in stored.items() if kind == "CodeSystem" and "supplements" in one]
+        systems = [one for (kind, url), one in stored.items() if kind == "CodeSystem" and "|" not in url]
+        supplements = [one for one in systems if "supplements" in one]
         terminology = Terminology(term, self._imported, supplements)
         questionnaire = partial(term, "Questionnaire")
         return Definitions(Validator(Structures(structure), terminology, questionnaire), terminology, stored)
@@ -285,10 +287,12 @@ class Conformance:
 
     async def _stored(self, tenant: str, state: State) -> dict[tuple[str, str], Json]:
         found: dict[tuple[str, str], Json] = {}
+        number = 0
         for kind, _, _ in state:
             query, cursor = parse_query(kind, [("_count", "200"), ("_sort", "_lastUpdated")]), None
-            while len(found) < MAX_STORED:
+            while number < MAX_STORED:
                 page = await self._store.search(tenant, query, cursor)
+                number += len(page.matches)
                 found |= await self._run_in_thread(partial(_by_canonical, page.matches))
                 cursor = page.next
                 if cursor is None:
@@ -307,9 +311,14 @@ def _lacking(terminology: Terminology, codes: Iterable[Coded]) -> dict[ImportedS
 
 
 def _by_canonical(versions: Sequence[Version]) -> dict[tuple[str, str], Json]:
-    """The resources of these versions that have a canonical URL."""
-    resources = ((one.resource_type, loads(one.body)) for one in versions)
-    return {(kind, one["url"]): one for kind, one in resources if isinstance(one.get("url"), str)}
+    """The resources of these versions that have a canonical URL, by it with and without their version."""
+    found: dict[tuple[str, str], Json] = {}
+    for kind, one in ((version.resource_type, loads(version.body)) for version in versions):
+        if isinstance(one.get("url"), str):
+            found[kind, one["url"]] = one
+            if one.get("version"):
+                found[kind, f"{one['url']}|{one['version']}"] = one
+    return found
 
 
 def _codes(request: Request) -> set[Coded]:
@@ -339,12 +348,6 @@ def refusal(findings: list[Finding]) -> Problem:
     errors = [one for one in findings if one.severity == "error"]
     issues = tuple(Issue(one.words, one.location or None, Category.INVALID, one.code) for one in errors)
     return Problem(Category.INVALID, "the resource is not valid", issues=issues)
-
-
-def _of(stored: dict[tuple[str, str], Json], resource_type: str, url: str) -> Json | None:
-    bare, _, version = url.partition("|")
-    found = stored.get((resource_type, bare))
-    return found if found is not None and version in ("", found.get("version", "")) else None
 
 
 def _id(packages: Packages, resource_type: str, url: str) -> str:

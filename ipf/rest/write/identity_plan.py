@@ -39,7 +39,6 @@ from ipf.rest.identity.decisions import (
     decide_auxiliary,
     decide_patient,
     decide_principal,
-    held_in,
     is_nearest,
     is_of,
     level,
@@ -52,6 +51,7 @@ from ipf.rest.identity.decisions import (
     survivor_reference,
 )
 from ipf.rest.identity.orders import meant_orders
+from ipf.rest.write.candidates import Candidates
 from ipf.rest.write.prefetch import PreparedUnit
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.snapshot import State, StoreSnapshot
@@ -73,7 +73,9 @@ class IdentityPlan:
         self._patients: dict[str, str] = {}
         self._sent: dict[str, Json] = {}
         self.orders: dict[str, str] = {}
+        self._results: tuple[int, set[str]] = (0, set())
         self._meant: set[str] = set()
+        self._stored_with = Candidates(prepared, snapshot, self._people)
         self._is_merge = any(one.resource_type == "Patient" and _is_merged(one) for one in prepared.unit.entries)
         self.further: dict[int, list[Key]] = {}
 
@@ -105,7 +107,7 @@ class IdentityPlan:
         plain = None if is_person else self._plain_match(number, entry, identity)
         if plain is not None:
             return plain
-        _, found = strongest(identity, self._candidates(number))
+        _, found = strongest(identity, self._stored_with.of(number))
         if not found:
             return None
         people = self._with_people(entry, found)
@@ -188,7 +190,7 @@ class IdentityPlan:
             self._conflict(entry, identity, decision.conflict, [candidate], ())
 
     def _match_patient(self, number: int, entry: Entry, identity: Identity) -> Key | None:
-        found, candidates = strongest(identity, self._candidates(number))
+        found, candidates = strongest(identity, self._stored_with.of(number))
         if self._is_merge:
             identity = replace(identity, is_declared=True)
         if _is_merged(entry):
@@ -274,15 +276,7 @@ class IdentityPlan:
 
     def _match_shared(self, number: int, entry: Entry, identity: Identity) -> Key | None:
         """A practitioner, a place, an organization: by its numbers alone."""
-        keys = self._found(number)
-        if not keys:
-            return None
-        candidates = []
-        for key in keys:
-            state = self._snapshot.state(key)
-            if state is not None and state.exists:
-                candidates.append(Candidate(key[2], state.version.rid, {}, held_in(state.version.body)))
-        _, found = strongest(identity, candidates)
+        _, found = strongest(identity, self._stored_with.shared(number))
         return self._auxiliary(entry, decide_auxiliary((), found), len(found))
 
     def _plain_match(self, number: int, entry: Entry, identity: Identity) -> Key | None:
@@ -292,7 +286,7 @@ class IdentityPlan:
         """
         if len(identity.keys) != 1 or identity.keys[0].system != DERIVED:
             return None
-        found, people = self._found(number), self._people(entry)
+        found, people = self._stored_with.keys(number), self._people(entry)
         if len(found) != 1 or len(people) != 1:
             return None
         state = self._snapshot.state(found[0])
@@ -346,29 +340,15 @@ class IdentityPlan:
 
     # -- reading
 
-    def _candidates(self, number: int) -> list[Candidate]:
-        """The stored resources with one of the numbers of an entry."""
-        found = []
-        for key in self._found(number):
-            state = self._snapshot.state(key)
-            resource = None if state is None else state.resource
-            if state is not None and resource is not None:
-                held = frozenset(keys_in_use(resource))
-                found.append(Candidate(key[2], state.version.rid, resource, held))
-        return found
-
-    def _found(self, number: int) -> Sequence[Key]:
-        """The keys of the resources that the conditions of an entry find, each once."""
-        lookups = self._prepared.lookups[number]
-        if len(lookups) == 1:
-            return self._snapshot.matching(*lookups[0])
-        return list(dict.fromkeys(key for one in lookups for key in self._snapshot.matching(*one)))
-
     def _reported(self) -> set[str]:
         """The ids of the results of stored reports that the message updates."""
-        ids = [one.rpartition("/")[2] for one in self.orders.values() if one.startswith("DiagnosticReport/")]
-        states = [self._snapshot.state((self._tenant, "DiagnosticReport", id)) for id in ids]
-        return results_of([one.resource for one in states if one is not None])
+        count, known = self._results
+        if count != len(self.orders):
+            ids = [one.rpartition("/")[2] for one in self.orders.values() if one.startswith("DiagnosticReport/")]
+            states = [self._snapshot.state((self._tenant, "DiagnosticReport", id)) for id in ids]
+            known = results_of([one.resource for one in states if one is not None])
+            self._results = len(self.orders), known
+        return known
 
     def _state(self, key: tuple[str, str]) -> State | None:
         """The state of a resource; None when there is none.  MoreNeeded when it was not read."""

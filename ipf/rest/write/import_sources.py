@@ -3,7 +3,7 @@
 An import is a request that a client makes this server send: without `IPF_IMPORT_ALLOW` it reads from public addresses
 only, in the modes `relaxed` and `permissive` of channel security from private ones as well.
 
-Source: docs/fhir.md; https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
+Source: docs/reference/fhir.md; https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
 """
 
 from __future__ import annotations

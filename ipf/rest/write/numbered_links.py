@@ -101,6 +101,15 @@ class NumberedLinks:
         return (state.resource if state is not None else None) or {}
 
 
+def with_parents(order: Json | None, entry: Entry) -> Json | None:
+    """A stored order with the parents of an entry, if it names none, or only their numbers.  None: it stays."""
+    parents = [dict(one.holder) for one in entry.numbered]
+    numbers = [{name: one for name, one in parent.items() if name != "reference"} for parent in parents]
+    if order is None or order.get("basedOn", numbers) != numbers or order.get("basedOn") == parents:
+        return None
+    return {**order, "basedOn": parents}
+
+
 def _subject(resource: Json) -> str | None:
     found: str | None = resource.get("subject", {}).get("reference")
     return found

@@ -16,12 +16,13 @@ from ipf.fhir.model.json import dumps
 from ipf.fhir.search.language.query import by_token, for_write, parse_criteria
 from ipf.fhir.search.predicate import parameters_that_need_store
 from ipf.mapping.bundle.identity import token
-from ipf.ports import Caller, Lookup, LookupResult, Version
+from ipf.ports import Caller, Json, Lookup, LookupResult, MatchLocks, Version
 from ipf.ports.identity import IdentityAnswer, Role
 from ipf.ports.queries.entries import NumberedLink
 from ipf.ports.queries.search import Query
 from ipf.rest.identity.decisions import WITHOUT_SUBJECT
 from ipf.rest.write.entry_names import names_elsewhere
+from ipf.rest.write.match_locks import add_resources, locks_of
 from ipf.rest.write.named_conditions import NamedCondition, Names, with_known_entries, with_known_names
 from ipf.rest.write.permission import limited
 from ipf.rest.write.references import conditional_references, has_url, make_relative, with_relative_references
@@ -327,25 +328,30 @@ class Prefetch:
 
     def creating_conditions(
         self, prepared_units: Sequence[PreparedUnit], wanted: Mapping[ConditionKey, tuple[str, Query]]
-    ) -> list[tuple[str, Query]]:
-        """Conditions without a match of entries that will create a resource; they must be locked.
+    ) -> tuple[list[tuple[str, Query]], MatchLocks]:
+        """Conditions without a match of entries that will create a resource, and what must be locked for them.
 
         Those of a Patient that has a match by another number too: else two messages could give one number to two.
         `wanted`: conditions that an earlier plan was found to need; those of the units are locked as well.
         """
         conditions: dict[ConditionKey, tuple[str, Query]] = {key: wanted[key] for key in wanted if key in self.matches}
+        created: list[tuple[str, Json]] = []
         for prepared in prepared_units:
-            tenant = prepared.unit.tenant
-            is_done = prepared.unit.receipt is not None and (tenant, prepared.unit.receipt) in self.receipts
+            unit = prepared.unit
+            is_done = unit.receipt is not None and (unit.tenant, unit.receipt) in self.receipts
             if is_done or prepared.problem is not None:
                 continue
-            for entry, lookups in zip(prepared.unit.entries, prepared.lookups, strict=True):
+            for number, (entry, lookups) in enumerate(zip(unit.entries, prepared.lookups, strict=True)):
                 if entry.method in _NEVER_CREATE:
                     continue
-                missing = [(key, query) for key, query in lookups if not self.matches[key]]
+                missing = [(key, query) for key, query in lookups if not self.matches[key] or key in wanted]
                 if len(missing) == len(lookups) or entry.method is _UPDATE:
-                    conditions.update((key, (tenant, query)) for key, query in missing)
-        return [conditions[key] for key in sorted(conditions)]
+                    conditions.update((key, (unit.tenant, query)) for key, query in missing)
+                    if entry.condition is not None and (missing or number in prepared.named):
+                        created.append((unit.tenant, entry.resource or {}))
+        locks = locks_of(conditions.values())
+        add_resources(locks, created)
+        return [conditions[key] for key in sorted(conditions)], locks
 
     def rids_needed(self, prepared_units: Sequence[PreparedUnit]) -> int:
         """Number of resources that the units will create.

@@ -12,14 +12,16 @@ Source: https://hl7.org/fhir/R4/http.html#trules, https://hl7.org/fhir/R4/bundle
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
+from ipf.errors import Category, Problem
 from ipf.fhir.model.element_types import object_type, objects, type_of
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.reference import relative_form
-from ipf.ports import Json
+from ipf.ports import Change, Json
 
 _SEARCH = re.compile(r"[A-Z][A-Za-z]+\?.+", re.DOTALL)
+_MOST_TARGETS = 1000  # of one Provenance
 
 
 def conditional_references(resource: Json | None) -> Iterator[str]:
@@ -71,3 +73,11 @@ def _make_relative(path: str, value: Json, base_url: str, elsewhere: Collection[
         if relative != text and relative not in elsewhere:
             value["reference"], found = relative, True
     return found
+
+
+def written_targets(changes: Sequence[Change], place: str | None) -> list[Json]:
+    """References to the versions that these changes write, without deletions.  Problem COSTLY for too many."""
+    versions = [one.version for one in changes if not one.version.deleted]
+    if len(versions) > _MOST_TARGETS:
+        raise Problem(Category.COSTLY, f"a Provenance has at most {_MOST_TARGETS} targets", place)
+    return [{"reference": f"{one.resource_type}/{one.id}/_history/{one.version_id}"} for one in versions]

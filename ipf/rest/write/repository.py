@@ -47,6 +47,7 @@ from ipf.rest.write.integrity import Integrity
 from ipf.rest.write.unit import EntryResult, Unit, UnitResult
 from ipf.security.deident.resource import Deidentification
 from ipf.security.vault import Vault
+from ipf.subscriptions.endpoint_names import EndpointNames
 from ipf.subscriptions.missing_scopes import is_missing_scopes
 from ipf.subscriptions.policy import ChannelPolicy
 
@@ -75,6 +76,7 @@ class Repository:
     unknown parameters unless the request says `handling=lenient`.  `page_mark`: begins the page
     tokens that are given out.  `is_within`: it reads within a transaction.  `deletes_many`: a
     conditional delete deletes all matches.  `expunge`: None = not supported.
+    `names`: looks up the hosts of endpoints; None = not looked up.
     `identity_table`: which identifiers identify a Patient.  `job_limit`: of unknown callers; None = no limit.
     """
 
@@ -83,6 +85,7 @@ class Repository:
     clock: Clock
     histories: Histories
     policy: ChannelPolicy = field(default_factory=ChannelPolicy)
+    names: EndpointNames | None = None
     software_version: str = "0"
     page_size: int = 50
     strict_search: bool = False
@@ -188,11 +191,13 @@ class Repository:
         async def alone() -> UnitResult | Problem:
             run_in_thread = self.run_in_thread
             parts = [unit], self.store, self.matcher, self.clock
-            return (await commit(*parts, run_in_thread=run_in_thread, is_large=is_large, reads=reads))[0]
+            return (
+                await commit(*parts, run_in_thread=run_in_thread, is_large=is_large, reads=reads, names=self.names)
+            )[0]
 
         if reads is not None:
             result = await self.write_group.store_and_read(alone)
-        elif is_large:
+        elif is_large or unit.changes_subscriptions:  # which may wait for names of endpoints
             result = await alone()
         else:
             result = await self.write_group.store(unit, self._commit)
@@ -201,4 +206,5 @@ class Repository:
         return result
 
     async def _commit(self, units: Sequence[Unit]) -> list[UnitResult | Problem]:
-        return await commit(units, self.store, self.matcher, self.clock, run_in_thread=self.run_in_thread)
+        parts = units, self.store, self.matcher, self.clock
+        return await commit(*parts, run_in_thread=self.run_in_thread, names=self.names)

@@ -3,6 +3,8 @@
 The version of the Patient records the sets, so that two messages that change them at one time do not pass each other:
 the second is planned again.  It gets a new version of equal content when its sets change.
 
+A Patient into which another one is merged takes over its sets; the other one keeps them for the undoing.
+
 Arrives: the entries of a unit and their outcomes, after their writes.  Leaves: the resources that ended; `MoreNeeded`
 when one must be read first.
 """
@@ -13,8 +15,8 @@ from collections.abc import MutableSequence, Sequence
 from typing import Protocol
 
 from ipf.ports import Change, Json, Version
-from ipf.ports.queries.field_sources import SegmentSet
-from ipf.rest.identity.segment_sets import ended, replaced, sets_in, with_sets
+from ipf.ports.queries.field_sources import SegmentSet, SetMove
+from ipf.rest.identity.segment_sets import apart, ended, replaced, sets_in, together, with_sets
 from ipf.rest.write.entry_names import reference_to
 from ipf.rest.write.pending import Pending
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
@@ -47,6 +49,8 @@ class SetPlan:
         """
         found: list[EntryResult] = []
         for number, entry in enumerate(entries):
+            if entry.set_move is not None:
+                self._move(number, entry, entry.set_move, outcomes)
             if entry.sets:
                 found += self._about(number, entry, outcomes)
         if self._unread:  # all at once: each look plans the whole unit again
@@ -70,6 +74,17 @@ class SetPlan:
         if sets != before:
             self._record(state, key, with_sets(state.version.sources, sets), entry, outcomes, number)
         return found
+
+    def _move(self, number: int, entry: Entry, move: SetMove, outcomes: Outcomes) -> None:
+        """The sets of a Patient after a merge, or after its undoing; the other one keeps what it had."""
+        key = self._key(reference_to(outcomes[number]))
+        state, other = self._snapshot.state(key), self._snapshot.state((self._tenant, "Patient", move.patient_id))
+        if state is None or state.resource is None or other is None:
+            return
+        before, further = sets_in(state.version.sources), sets_in(other.version.sources)
+        sets = apart(before, further) if move.is_undone else together(before, further)
+        if sets != before:
+            self._record(state, key, with_sets(state.version.sources, sets), entry, outcomes, number)
 
     def _record(self, state: State, key: Key, sources: str, entry: Entry, outcomes: Outcomes, number: int) -> None:
         """Record the sets in the version that the unit writes, or in a new one."""

@@ -21,6 +21,7 @@ from ipf.rest.write.prefetch import ConditionKey, Prefetch
 from ipf.rest.write.second_look import Key
 from ipf.rest.write.stamp import is_equal_content, stamp
 from ipf.rest.write.unit import EntryResult, Outcome
+from ipf.subscriptions.endpoint_names import KnownNames
 
 _FOUND = Outcome.FOUND
 
@@ -77,15 +78,20 @@ class State:
 class StoreSnapshot:
     """Reads and writes of the planned state; `conditions`: all conditions that `matching` may be called with.
 
-    `matcher`: gives the served topics; None = not needed.  `found_results`: results of conditional creates with one
-    match, as long as no resource of the type has been written.
+    `matcher`: gives the served topics; None = not needed.  `names`: of endpoints.
+    `found_results`: results of conditional creates with one match, as long as no resource of the type has been written.
     """
 
     def __init__(
-        self, prefetch: Prefetch, conditions: Iterable[tuple[str, Query]], matcher: Matcher | None = None
+        self,
+        prefetch: Prefetch,
+        conditions: Iterable[tuple[str, Query]],
+        matcher: Matcher | None = None,
+        names: KnownNames | None = None,
     ) -> None:
         self.prefetch = prefetch
         self.matcher = matcher
+        self.names = names
         self._planned: dict[Key, State] = {}
         self._unit_layer: dict[Key, State] = {}
         self.found_results: dict[ConditionKey, EntryResult] = {}

@@ -1,4 +1,5 @@
-"""A Subscription that a unit writes: its secrets, its topic, and whose grants its notifications have.
+"""A Subscription that a unit writes: its secrets, its topic, the host of its endpoint, and its creator's
+grants.
 
 The grants are those of its creator: the client that created it, or that replaced its criteria or its channel.  Whoever
 changes anything else, such as the status, leaves them as they are.  A creator that may not read what matches finds
@@ -19,6 +20,7 @@ from ipf.rest.write.pending import Pending
 from ipf.rest.write.unit import Unit
 from ipf.security.access import may_hide
 from ipf.security.event_access import is_same_client
+from ipf.subscriptions.endpoint_names import KnownNames
 from ipf.subscriptions.missing_scopes import is_missing_scopes
 from ipf.subscriptions.status import ERROR, OFF
 from ipf.subscriptions.terms import terms_of
@@ -28,11 +30,16 @@ _GRANTED = ("criteria", "_criteria", "channel", "_channel")
 
 
 class SubscriptionPlan:
-    """The Subscriptions of one unit.  `matcher` None: in a process that registers none."""
+    """The Subscriptions of one unit.  `matcher` None: in a process that registers none.
 
-    def __init__(self, unit: Unit, matcher: Matcher | None) -> None:
+    `names`: of endpoints; None = not checked.  `hosts`: the names that must be looked up, before all is planned again.
+    """
+
+    def __init__(self, unit: Unit, matcher: Matcher | None, names: KnownNames | None = None) -> None:
         self._unit = unit
         self._matcher = matcher
+        self._names = names
+        self.hosts: dict[str, None] = {}
         self._created: dict[str, tuple[bool, bool]] = {}  # ids whose creator the caller becomes: skips, owns
 
     def completed(self, pending: Pending, resource: Json, topics: Sequence[Topic]) -> Json:
@@ -50,6 +57,8 @@ class SubscriptionPlan:
         resource = restore_redacted(resource, stored, may_move=self._has_registered(pending))
         is_replaced = _is_replaced(stored, resource)
         self._check_topic(stored, resource, topics, is_replaced)
+        if _endpoint(stored) != _endpoint(resource):
+            self._check_name(resource)
         if is_replaced or (is_own and self._reads_more(resource, creators, topics)):
             is_kept = is_own and _endpoint(stored) == _endpoint(resource)
             self._created[pending.key[2]] = may_hide(caller) and not is_kept, is_replaced and not is_masked
@@ -62,6 +71,12 @@ class SubscriptionPlan:
         if self._matcher is not None and not self._unit.caller.is_system and not is_off:
             caller = self._unit.caller if is_replaced else OPEN  # the grants of others are not in question
             self._matcher.check(self._unit.tenant, resource, topics, caller)
+
+    def _check_name(self, resource: Json) -> None:
+        """Refuse an endpoint whose name resolves only to addresses that cannot be one."""
+        unknown = None if self._names is None else self._names.check(resource)
+        if unknown is not None:
+            self.hosts[unknown] = None
 
     def _with_missing_scopes(self, resource: Json, creators: Sequence[Caller], topics: Sequence[Topic]) -> Json:
         """The Subscription with the scopes that its creator lacks in `error`, unless that has another reason."""

@@ -27,14 +27,15 @@ from ipf.rest.identity.kept_elements import with_retained
 from ipf.rest.identity.omitted import keep_omitted
 from ipf.rest.write.access_check import access_check_of
 from ipf.rest.write.condition_plan import ConditionPlan
+from ipf.rest.write.created import Created
 from ipf.rest.write.entry_names import EntryNames, complete_references, names_of, reference_to, restore_names
 from ipf.rest.write.identity_plan import IdentityPlan
 from ipf.rest.write.ids import new_id
-from ipf.rest.write.numbered_links import NumberedLinks
+from ipf.rest.write.numbered_links import NumberedLinks, with_parents
 from ipf.rest.write.pending import Pending, interaction, result_of
 from ipf.rest.write.prefetch import ConditionKey, PreparedUnit, ambiguous, may_be_incomplete
 from ipf.rest.write.reference_plan import ReferencePlan
-from ipf.rest.write.references import with_relative_references
+from ipf.rest.write.references import with_relative_references, written_targets
 from ipf.rest.write.second_look import Key, MoreNeeded, SecondLook
 from ipf.rest.write.set_plan import SetPlan
 from ipf.rest.write.snapshot import ReplanNeeded, State, StoreSnapshot
@@ -64,11 +65,11 @@ class UnitPlan:
         self._entries = list(prepared.unit.entries)
         self._found: list[EntryResult | Pending | None] = []
         self._pending: dict[Key, Pending] = {}
-        self._by_condition: dict[ConditionKey, Pending] = {}
+        self._created = Created(now)
         self._deleted: set[Key] = set()
-        self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._by_condition)
+        self._references = ReferencePlan(prepared, snapshot, now, self._pending, self._created.by_condition)
         self._conditions = ConditionPlan(prepared, snapshot)
-        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher)
+        self._subscriptions = SubscriptionPlan(prepared.unit, snapshot.matcher, snapshot.names)
         self._identities = IdentityPlan(prepared, snapshot) if prepared.unit.is_conversion else None
 
     def run(self) -> UnitResult:
@@ -85,8 +86,14 @@ class UnitPlan:
         NumberedLinks(self.unit.tenant, self.snapshot).complete(entries, outcomes)
         names = None if links is not None and not self.prepared.references else names_of(entries, outcomes)
         for pending in self._pending.values():
-            self._write_if_changed(pending, names)
+            if not pending.entry.targets_unit:
+                self._write_if_changed(pending, names)
+        if self._subscriptions.hosts:
+            raise MoreNeeded(SecondLook(hosts=self._subscriptions.hosts))
+        self._add_parents(entries, outcomes)
         ended = SetPlan(self.unit.tenant, self.snapshot, self.changes, self._write).run(entries, outcomes)
+        if any(entry.targets_unit for entry in entries):
+            self._write_provenance(outcomes, names)
         both = zip(self._entries, outcomes, strict=True)
         results = tuple([end if isinstance(end, EntryResult) else result_of(entry, end) for entry, end in both])
         if self._identities is None:
@@ -182,6 +189,11 @@ class UnitPlan:
             return self.snapshot.found_result(result_key, key)
         return EntryResult(200, _FOUND, state.version)
 
+    def _check_condition_locked(self, entry: Entry, condition: ConditionKey | None) -> None:
+        """As `_check_locked`, for the condition of an entry: what it matched may be gone since."""
+        if condition is not None and entry.condition is not None and condition not in self.snapshot.prefetch.locked:
+            raise MoreNeeded(SecondLook(locks={condition: (self.unit.tenant, entry.condition)}))
+
     def _check_locked(self, number: int) -> None:
         """A resource may be new only while the match keys of its identifiers are locked.  MoreNeeded otherwise."""
         locked, tenant = self.snapshot.prefetch.locked, self.unit.tenant
@@ -205,7 +217,7 @@ class UnitPlan:
 
     def _create(self, entry: Entry, text: bytes, condition: ConditionKey | None) -> EntryResult | Pending:
         if condition is not None:
-            earlier = self._by_condition.get(condition)
+            earlier = self._created.find(entry, condition)
             if earlier is not None:
                 return earlier
             found = self._matching(entry, condition)
@@ -222,7 +234,7 @@ class UnitPlan:
             key = self._key(entry.resource_type, entry.id)
             self._check_subject(entry, key)
             return self._plan_write(entry, text, key)
-        earlier = self._by_condition.get(condition)
+        earlier = self._created.find(entry, condition)
         if earlier is not None:
             return self._same_write(entry, earlier)
         found = self._matching(entry, condition)
@@ -238,6 +250,7 @@ class UnitPlan:
         state = self._state(entry, key)
         if state is not None and state.exists:
             raise Problem(Category.CONFLICT, "the resource with this id does not match the condition", entry.place)
+        self._check_condition_locked(entry, condition)
         return self._plan_write(entry, text, key, condition)
 
     def _patch(self, entry: Entry, patch: Callable[[Json], Json], condition: ConditionKey | None) -> Pending:
@@ -268,11 +281,12 @@ class UnitPlan:
         """A resource with a new id."""
         if self._access_check is not None:
             self._access_check.check_right(entry.method, entry.resource_type)
+        self._check_condition_locked(entry, condition)
         self._check_version(entry, None)
         key = self.unit.tenant, entry.resource_type, new_id(self.now)
         pending = self._pending[key] = Pending(entry, text, key, None)
         if condition is not None:
-            self._by_condition[condition] = pending
+            self._created.add(pending, condition)
         return pending
 
     def _plan_write(self, entry: Entry, text: bytes, key: Key, condition: ConditionKey | None = None) -> Pending:
@@ -284,7 +298,7 @@ class UnitPlan:
         self._refuse_deleted(key, entry)
         pending = self._pending[key] = Pending(entry, text, key, state)
         if condition is not None:
-            self._by_condition[condition] = pending
+            self._created.add(pending, condition)
         return pending
 
     def _same_write(self, entry: Entry, earlier: Pending) -> Pending:
@@ -344,6 +358,28 @@ class UnitPlan:
             pending.result = EntryResult(200, _UNCHANGED, state.version, kept)
         else:
             pending.result = EntryResult(200, _UPDATED, self._write(key, state, resource, entry, sources), kept)
+
+    def _write_provenance(self, outcomes: Sequence[EntryResult | Pending], names: EntryNames | None) -> None:
+        """Write the Provenance about all versions that were written before it, if there are any."""
+        for number, end in enumerate(outcomes):
+            if isinstance(end, Pending) and end.entry.targets_unit:
+                end.result = EntryResult(200, _UNCHANGED, None)
+                if targets := written_targets(self.changes, end.entry.place):
+                    resource = {**(end.entry.resource or {}), "target": targets}
+                    self._entries[number] = end.entry = replace(end.entry, resource=resource)
+                    self._write_if_changed(end, names)
+
+    def _add_parents(self, entries: Sequence[Entry], outcomes: list[EntryResult | Pending]) -> None:
+        """Add the parents (OBR-29) of orders that a result only mentions to stored ones."""
+        for number, entry in enumerate(entries):
+            end = outcomes[number]
+            if not entry.numbered or entry.resource_type != ORDER or not isinstance(end, EntryResult):
+                continue
+            key = self._key(*reference_to(end).split("/"))
+            state = None if key in self._pending else self.snapshot.state(key)
+            resource = None if state is None else with_parents(state.resource, entry)
+            if resource is not None:
+                outcomes[number] = EntryResult(200, _UPDATED, self._write(key, state, resource, entry))
 
     def _new_topics(self) -> list[Topic]:
         """The topics that the unit writes and that are served then."""

@@ -18,7 +18,6 @@ from twisted.logger import Logger
 
 from ipf.errors import Problem, StoreUnreachable
 from ipf.ports.audit.records import Audit, AuditFilter, AuditStore
-from ipf.store.audit.packed_blocks import unpacked
 from ipf.store.audit.rows import COLUMNS, after_id, audit_of, conditions, is_selective, months_of
 from ipf.store.postgres.audit_calls import insert
 from ipf.store.postgres.database import Database
@@ -49,12 +48,6 @@ WITH old AS (
     RETURNING 1
 )
 SELECT count(*) FROM deleted"""
-
-_BLOCKS = """
-SELECT p.name, b.partition_id, b.surface, b.last_id::text, b.kinds, b.body
-FROM audit_blocks b JOIN partitions p ON p.id = b.partition_id
-ORDER BY b.partition_id DESC, b.surface DESC, b.last_id DESC LIMIT {limit} FOR UPDATE OF b SKIP LOCKED"""
-_SURFACES = ("fhir", "admin")  # of blocks
 
 
 class PostgresAuditStore:
@@ -159,22 +152,6 @@ class PostgresAuditStore:
             await session.commit(script("SET LOCAL lock_timeout = '1s'", f"DROP TABLE {name}"))
         self._months.clear()
         return int(count)
-
-    async def unpack(self, limit: int) -> int:
-        """See `ports.AuditStore.unpack`."""
-        async with self._all_tenants.session() as session:
-            rows = await session.many(_BLOCKS.format(limit=int(limit)))
-            if not rows:
-                return 0
-            audits = [
-                audit for name, _, surface, _, kinds, body in rows
-                for audit in unpacked(name, _SURFACES[surface], kinds, bytes(body))
-            ]  # fmt: skip
-            await self._ensure_months(audits)
-            keys = ",".join(f"({part},{surface},{literal(last)}::uuid)" for _, part, surface, last, _, _ in rows)
-            removal = f"DELETE FROM audit_blocks WHERE (partition_id, surface, last_id) IN ({keys})"
-            await session.commit(script(insert(audits, {name: part for name, part, *_ in rows}), removal))
-        return len(audits)
 
 
 def _tenant(audit: Audit) -> str:

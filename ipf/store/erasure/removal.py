@@ -10,7 +10,7 @@ from __future__ import annotations
 # A de-identified export has hashes instead of the ids that could be found in it.  The id in the URL or in the grants of
 # the caller: it was about him.
 _EXPORTS = """j.partition_id = {partition} AND (j.status = 'running' OR j.deident IS NOT NULL
-    OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.request_url, j.caller), '%2F', '/'),
+    OR EXISTS (SELECT FROM regexp_matches(replace(concat_ws(' ', j.request_url, j.filters, j.caller), '%2F', '/'),
         '([A-Za-z0-9.-]+)', 'g') m WHERE m[1] = ANY ({ids}))
     OR j.id = ANY ({asked})
     OR EXISTS (SELECT FROM export_parts v WHERE v.partition_id = j.partition_id AND v.job_id = j.id AND ({mentions}
@@ -108,7 +108,7 @@ UPDATE subscription_states s SET epoch = e.epoch, error = NULL, last_error = NUL
 FROM e WHERE s.rid = ANY ({known})"""
 # A request names him by a number or a name.
 ASKED = """SELECT id, asked FROM jobs WHERE partition_id = {partition}
-    UNION ALL SELECT id, request_url FROM export_jobs WHERE partition_id = {partition}"""
+    UNION ALL SELECT id, concat_ws(' ', request_url, filters) FROM export_jobs WHERE partition_id = {partition}"""
 
 # In an order in which each still finds its rows.
 REMOVALS = (

@@ -1,7 +1,7 @@
 """Partitions of messages and attempts: made before they are needed, and ranges of messages that retention drops.
 
 `message_bodies` and `message_text` have the same partitions by ranges of ids, `delivery_attempts` has its own
-(ipf/020-message-partitions.sql, fhir/033-attempt-partitions.sql).  A row without a partition goes to the default one,
+(the views message_partitions and attempt_partitions).  A row without a partition goes to the default one,
 so that no writer fails.  How far a partition reaches follows from the rate of the last 100,000 rows: a twelfth of the
 time that retention keeps rows, at most 30 days; a year where nothing is removed.
 
@@ -35,30 +35,29 @@ _LONGEST_DAYS, _DAYS_FOR_EVER = 30.0, 365.0
 
 # Partitions that get no more messages, whose text is indexed and in which no message must be kept.
 _EXPIRED = """
-SELECT coalesce(p.lower, 0), p.upper FROM message_partitions p
+SELECT p.lower, p.upper FROM message_partitions p
 WHERE p.upper <= pg_sequence_last_value('message_bodies_id_seq')
   AND p.upper <= (SELECT indexed_to FROM message_index_state WHERE single)
-  AND (p.lower IS NOT NULL OR EXISTS (SELECT FROM message_bodies_first))
   AND coalesce((SELECT s.received_at < {before} FROM message_states s
                 WHERE s.id < p.upper AND s.original_id IS NULL ORDER BY s.id DESC LIMIT 1), true)
   AND NOT EXISTS (SELECT FROM message_states s
-                  WHERE s.id >= coalesce(p.lower, 0) AND s.id < p.upper AND s.original_id IS NULL
+                  WHERE s.id >= p.lower AND s.id < p.upper AND s.original_id IS NULL
                     AND (s.status <> 'DELIVERED' OR s.received_at >= {before} OR s.delivered_at >= {before}
                          OR s.delivered_at IS NULL OR s.id = ANY ({held})))
   AND NOT EXISTS (SELECT FROM forwards f
-                  WHERE f.message_id >= coalesce(p.lower, 0) AND f.message_id < p.upper AND f.status = 'PENDING')
+                  WHERE f.message_id >= p.lower AND f.message_id < p.upper AND f.status = 'PENDING')
   AND NOT EXISTS (SELECT FROM message_states c
-                  WHERE c.original_id >= coalesce(p.lower, 0) AND c.original_id < p.upper
+                  WHERE c.original_id >= p.lower AND c.original_id < p.upper
                     AND (c.status <> 'DELIVERED' OR c.delivered_at >= {before}))
 ORDER BY p.upper"""
 
 # Partitions that get no more rows, of which the newest row will be old soon.
 _WAITING = """
-SELECT coalesce(p.lower, 0), p.upper FROM {kind}_partitions p
+SELECT p.lower, p.upper FROM {kind}_partitions p
 WHERE p.upper <= pg_sequence_last_value(pg_get_serial_sequence('{table}', 'id')::regclass)
   AND (SELECT t.{time} >= {before}::timestamptz
           AND t.{time} < {before}::timestamptz + (now() - {before}::timestamptz) / {part}
-       FROM {table} t WHERE t.id >= coalesce(p.lower, 0) AND t.id < p.upper ORDER BY t.id DESC LIMIT 1)
+       FROM {table} t WHERE t.id >= p.lower AND t.id < p.upper ORDER BY t.id DESC LIMIT 1)
 ORDER BY p.upper"""
 LAST_ID = 2**63 - 1
 

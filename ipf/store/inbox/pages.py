@@ -27,8 +27,6 @@ _MANY = 20_000  # rows that are tested one by one
 _UNDELIVERED = tuple(status for status in Status if status is not Status.DELIVERED)
 _FIELDS = ("source_system", "message_type")
 _EXACT = ("source_id", *_FIELDS, "correlation_id")
-_OF_SOURCE = """SELECT id FROM message_keys WHERE source_id = {0}
-    UNION ALL SELECT id FROM message_bodies_first WHERE source_id = {0}"""
 _FROM = "FROM message_bodies b JOIN message_states s ON s.id = b.id AND s.original_id IS NULL"
 
 
@@ -183,7 +181,8 @@ def where(wanted: MessageFilter, leading: str = "b") -> str:
     conditions = [of_tenant(wanted, f"{leading}.tenant")]
     conditions += [f"b.{name} = {literal(value)}" for name in _EXACT if (value := getattr(wanted, name)) is not None]
     if wanted.source_id is not None:
-        conditions.append(f"b.id = ANY (ARRAY({_OF_SOURCE.format(literal(wanted.source_id))}))")
+        of_source = f"SELECT id FROM message_keys WHERE source_id = {literal(wanted.source_id)}"
+        conditions.append(f"b.id = ANY (ARRAY({of_source}))")
     if wanted.status is not None:
         conditions.append(f"s.status = {literal(wanted.status.value)}")
     if wanted.permanent is not None:

@@ -39,9 +39,6 @@ from ipf.store.postgres.quoting import Statement
 WAKE_LIMIT = 50  # rows behind an ended one that become ready with it
 
 _NEXT_ID = "nextval('message_bodies_id_seq')"
-# The message of a former release with this key (ipf/020-message-partitions.sql).
-_FORMER = """SELECT o.id FROM message_bodies_first o
-    WHERE o.source_id = {0} AND o.source_system = {1} AND o.tenant = {2}"""
 
 # `message_keys` decides which messages are new: a unique index of the partitioned `message_bodies` would have to
 # contain its id.  The list of ids is a hashed subquery, since joins are nested loops here.
@@ -60,7 +57,6 @@ WITH input AS MATERIALIZED (
 ), keys AS (
     INSERT INTO message_keys (source_id, source_system, tenant, id)
     SELECT coalesce(f[5], ''), coalesce(f[4], ''), coalesce(f[1], ''), id FROM input
-    WHERE NOT EXISTS ({_FORMER.format("coalesce(f[5], '')", "coalesce(f[4], '')", "coalesce(f[1], '')")})
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
     RETURNING id
 ), bodies AS (
@@ -85,7 +81,7 @@ STORE_ONE = Statement(
     f"""
 WITH key AS (
     INSERT INTO message_keys (source_id, source_system, tenant, id)
-    SELECT $5, $4, $1, {_NEXT_ID} WHERE NOT EXISTS ({_FORMER.format("$5", "$4", "$1")})
+    SELECT $5, $4, $1, {_NEXT_ID}
     ON CONFLICT (source_id, source_system, tenant) DO NOTHING
     RETURNING id
 ), body AS (
@@ -104,16 +100,12 @@ RETURNING id""",
 EXISTING = Statement(
     "inbox_existing",
     "text, text, text",
-    rf"""
+    r"""
 SELECT b.tenant, b.source_system, b.source_id, b.id, sha256(b.raw_message)
 FROM (SELECT coalesce(tenant, '') AS tenant, coalesce(system, '') AS system, coalesce(id, '') AS id
       FROM unnest(string_to_array($1, E'\x1f'), string_to_array($2, E'\x1f'), string_to_array($3, E'\x1f'))
       AS t(tenant, system, id)) t
-CROSS JOIN LATERAL (
-    SELECT k.id FROM message_keys k
-    WHERE k.source_id = t.id AND k.source_system = t.system AND k.tenant = t.tenant
-    UNION ALL {_FORMER.format("t.id", "t.system", "t.tenant")} LIMIT 1
-) k
+JOIN message_keys k ON k.source_id = t.id AND k.source_system = t.system AND k.tenant = t.tenant
 JOIN message_bodies b ON b.id = k.id""",
 )
 

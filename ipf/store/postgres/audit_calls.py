@@ -1,4 +1,4 @@
-"""Audit records as the statements that insert them (functions of migration fhir/021).
+"""Audit records as the statements that insert them (functions of the schema).
 
 One statement sends its records as one JSON text: a list of contexts, each with its records, so that PostgreSQL parses a
 shared context once.

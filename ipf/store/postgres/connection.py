@@ -28,7 +28,7 @@ T = TypeVar("T")
 log = Logger()
 
 REFUSED = "audit_not_written "
-"""Begins the warning of a transaction that goes on without its audit records (migration fhir/021)."""
+"""Begins the warning of a transaction that goes on without its audit records (the function note_audit)."""
 
 MAX_PREPARED = 200  # statements that a connection keeps besides those of its greeting
 _CONFLICTS = frozenset({"40001", "40P01", "23505", "55P03"})

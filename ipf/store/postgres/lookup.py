@@ -5,7 +5,8 @@ as general searches.  The results show what was committed before the statement b
 locks are held, which makes a conditional create safe.
 
 Advisory locks: class 1 guards the set of subscriptions (shared by writers, exclusive for a change of the set), class 2
-serialises match keys.  Match keys are hashed to a bounded range; two keys with the same hash wait for each other.
+is for identifier values, class 3 for resource types (`MatchLocks`).  Their keys are hashed to a bounded range; two keys
+with the same hash wait for each other.  Every transaction takes them in the order of classes and keys.
 Source: https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS
 """
 
@@ -14,19 +15,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from zlib import crc32
 
-from ipf.ports import MATCH_LIMIT, Lookup, LookupResult, Version
-from ipf.ports.queries.predicates import TextEquals
+from ipf.ports import MATCH_LIMIT, Lookup, LookupResult, MatchLocks, Version
 from ipf.ports.queries.search import Query
 from ipf.store.postgres.database import Row
-from ipf.store.postgres.quoting import Statement, array, joined
+from ipf.store.postgres.quoting import Statement, array, joined, script
 from ipf.store.postgres.symbols import Parameter, SymbolTable
 
 Condition = tuple[str, Query]
 
 BATCH_SIZE = 500  # ids and conditions in one statement, changes in one round trip; a batch of messages has up to 300
 SUBSCRIPTIONS_CLASS = 1
-MATCH_CLASS = 2
-MATCH_KEYS = 16384
+VALUE_CLASS = 2
+TYPE_CLASS = 3
+LOCK_KEYS = 16384  # of each class
 
 SHARE_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock_shared({SUBSCRIPTIONS_CLASS}, 0)"
 LOCK_SUBSCRIPTIONS = f"SELECT pg_advisory_xact_lock({SUBSCRIPTIONS_CLASS}, 0)"
@@ -76,14 +77,23 @@ FROM unnest($1, $2, string_to_array($3, E'\x1f')) WITH ORDINALITY AS c(partition
 CROSS JOIN LATERAL ({_MATCHES}) m""",
 )
 
-# The function scan yields the keys in ascending order, as given, so two transactions cannot deadlock.
-LOCK = Statement(
-    "fhir_lock",
-    "integer[]",
-    f"SELECT count(pg_advisory_xact_lock({MATCH_CLASS}, k)) FROM unnest($1) AS t(k)",
+# A function scan yields the keys in the order in which they are given: ascending, so two transactions cannot deadlock.
+LOCK_TYPES = Statement(
+    "fhir_lock_types",
+    "integer[], boolean[]",
+    f"""
+SELECT count(CASE WHEN t.exclusive THEN pg_advisory_xact_lock({TYPE_CLASS}, t.key)
+                  ELSE pg_advisory_xact_lock_shared({TYPE_CLASS}, t.key) END)
+FROM unnest($1, $2) AS t(key, exclusive)""",
 )
 
-STATEMENTS = (LOOK_UP, MATCH, LOCK)
+LOCK_VALUES = Statement(
+    "fhir_lock_values",
+    "integer[]",
+    f"SELECT count(pg_advisory_xact_lock({VALUE_CLASS}, k)) FROM unnest($1) AS t(k)",
+)
+
+STATEMENTS = (LOOK_UP, MATCH, LOCK_TYPES, LOCK_VALUES)
 
 
 def look_up_call(lookup: Lookup, symbols: SymbolTable) -> str:
@@ -168,9 +178,17 @@ def merged(parts: Sequence[LookupResult]) -> LookupResult:
     return LookupResult(by_id, [one for part in parts for one in part.by_condition], first.receipts, first.epoch)
 
 
-def lock_call(conditions: Sequence[Condition]) -> str:
-    """The statement that takes the locks of these conditions, in ascending order."""
-    return LOCK.call(array(map(str, sorted({_lock_key(tenant, query) for tenant, query in conditions}))))
+def lock_call(locks: MatchLocks) -> str:
+    """The statements that take these locks, each in ascending order."""
+    types: dict[int, bool] = {}
+    for parts, exclusive in locks.types.items():
+        key = _lock_key(parts)
+        types[key] = types.get(key, False) or exclusive
+    numbers = sorted(types)
+    flags = ["true" if types[key] else "false" for key in numbers]
+    values = sorted({_lock_key(parts) for parts in locks.values})
+    taken = [LOCK_TYPES.call(array(map(str, numbers)), array(flags))]
+    return script(*taken, *([LOCK_VALUES.call(array(map(str, values)))] if values else ()))
 
 
 async def with_sources(
@@ -204,7 +222,5 @@ def _tokens(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _lock_key(tenant: str, query: Query) -> int:
-    tokens = sorted((term.test.code, *term.test.values) for term in query.terms if isinstance(term.test, TextEquals))
-    text = "\x1f".join(tokens[0]) if tokens else query.canonical
-    return crc32(f"{tenant}\x1f{query.resource_type}\x1f{text}".encode()) % MATCH_KEYS
+def _lock_key(parts: Iterable[str]) -> int:
+    return crc32("\x1f".join(parts).encode()) % LOCK_KEYS

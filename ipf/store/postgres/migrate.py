@@ -1,8 +1,10 @@
 """Numbered SQL files in, a database with exactly this schema out.
 
-`schema/ipf` and `schema/fhir` hold `NNN-name.sql`, applied in order, each in a transaction of its own together with its
-row in `schema_versions`.  One advisory lock makes replicas that start together take turns.  A crash leaves whole files
-applied or not.  A database whose applied files differ from ours, or with half of a backup, is refused.
+`schema/ipf` and `schema/fhir` hold `NNN-name.sql`: the baseline, then migrations, applied in order, each in a
+transaction of its own together with its row in `schema_versions`.  The numbers go on from those of ipf 0.1, whose
+databases become the baseline (`adoption`).  One advisory lock makes replicas that start together take turns.  A crash
+leaves whole files applied or not.  A database whose applied files differ from ours, or with half of a backup, is
+refused.
 
 A file may begin with these lines of comment:
 
@@ -32,6 +34,7 @@ from twisted.logger import Logger
 
 import ipf
 from ipf.errors import Category, Problem
+from ipf.store.postgres import adoption
 from ipf.store.postgres.connection import Connection, LockUnavailable
 from ipf.store.postgres.probe import watched_connection
 from ipf.store.postgres.quoting import literal, script
@@ -49,11 +52,9 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
     name text NOT NULL,                      -- its name
     checksum text NOT NULL,                  -- SHA-256 of its text
     applied_at timestamptz NOT NULL DEFAULT now(),
-    release text,                            -- version of the ipf that applied it; NULL: before there was this column
-    beside integer                           -- programs that know this file may run; NULL: those that know the row's
+    release text,                            -- version of the ipf that applied it
+    beside integer                           -- programs that know this file may run
 )"""
-_HAS_COLUMNS = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'schema_versions'::regclass AND attname = 'beside'"
-_ADD_COLUMNS = "ALTER TABLE schema_versions ADD COLUMN release text, ADD COLUMN beside integer"
 _APPLIED = "SELECT number, name, checksum, release, beside FROM schema_versions ORDER BY number"
 _UNFINISHED = "SELECT to_regclass('ipf_restore.unfinished') IS NOT NULL"
 
@@ -101,15 +102,15 @@ class Applied(NamedTuple):
     number: int
     name: str
     checksum: str
-    release: str | None
-    beside: int | None
+    release: str
+    beside: int
 
 
 def migrations(kind: str) -> tuple[Migration, ...]:
-    """The files of the database `ipf` or `fhir`, in order; ValueError unless they are numbered 1, 2, 3 ..."""
-    files = sorted((Path(__file__).resolve().parents[1] / "schema" / kind).glob("*.sql"))
+    """The files of the database `ipf` or `fhir`, the baseline first; ValueError unless their numbers have no gaps."""
+    files = sorted((Path(__file__).resolve().parents[1] / "schema" / kind).glob("[0-9]*.sql"))
     found = tuple(Migration(int(file.name.partition("-")[0]), file.stem, file.read_text()) for file in files)
-    if not found or [migration.number for migration in found] != list(range(1, len(found) + 1)):
+    if not found or [one.number - found[0].number for one in found] != list(range(len(found))):
         raise ValueError(f"the migrations of {kind} are missing or not numbered without gaps")
     return found
 
@@ -118,15 +119,19 @@ async def migrate(url: str, kind: str, *, reactor: Any, known: Sequence[Migratio
     """Bring the database at `url` up to date; the number of its version, which a later program may have written.
 
     StoreUnreachable when it cannot be reached; Problem INTERNAL when its schema admits no program as old as this one,
-    or differs from ours; Problem UNAVAILABLE when other sessions keep their locks for minutes.
+    differs from ours, or is one of ipf 0.1 that cannot be adopted; Problem UNAVAILABLE when other sessions keep their
+    locks for minutes.
     """
     wanted = migrations(kind) if known is None else tuple(known)
     async with watched_connection(url, reactor=reactor, statement_seconds=3600) as connection:
         await take_turns(connection, reactor)
-        applied = await applied_to(connection, kind, wanted, reactor)
+        applied = await applied_to(connection, kind, wanted)
+        if is_former(kind, applied):
+            await _adopt(connection, kind, wanted[0], applied, reactor)
+            applied = await applied_to(connection, kind, wanted)
         for migration in wanted[len(applied) :]:
             await _apply(connection, kind, migration, reactor)
-    return max(len(wanted), len(applied))
+    return max([wanted[-1].number, *(row.number for row in applied)])
 
 
 async def take_turns(connection: Connection, reactor: Any) -> None:
@@ -138,18 +143,27 @@ async def take_turns(connection: Connection, reactor: Any) -> None:
         await task.deferLater(reactor, _TURN_SECONDS)
 
 
-async def applied_to(connection: Connection, kind: str, wanted: Sequence[Migration], reactor: Any) -> list[Applied]:
-    """The files that were applied, checked against ours.  The table is made when it is missing."""
+async def applied_to(connection: Connection, kind: str, wanted: Sequence[Migration]) -> list[Applied]:
+    """The files that were applied, checked against ours unless `is_former`.  The table is made when it is missing."""
     if (await connection.run(_UNFINISHED))[0][0]:
         ((backup,),) = await connection.run("SELECT max(backup) FROM ipf_restore.unfinished")
         text = f"the restore of {backup or 'a backup'} into the {kind} database has not finished"
         raise Problem(Category.INTERNAL, f"{text}: repeat ipfctl restore with --replace")
     await connection.run(_VERSIONS)
-    if not (await connection.run(_HAS_COLUMNS))[0][0]:
-        await _until_locked(connection, kind, "of the table schema_versions", _ADD_COLUMNS, reactor)
     applied = [Applied(*row) for row in await connection.run(_APPLIED)]
-    _check(kind, wanted, applied)
+    if not is_former(kind, applied):
+        _check(kind, wanted, applied)
     return applied
+
+
+def is_former(kind: str, applied: Sequence[Applied]) -> bool:
+    """Whether a database has the migrations of ipf 0.1."""
+    return adoption.is_former(kind, [row.number for row in applied])
+
+
+async def adopting(connection: Connection, kind: str, applied: Sequence[Applied]) -> str:
+    """The SQL that turns a database of ipf 0.1 into the baseline.  Problem INTERNAL if it cannot be adopted."""
+    return await adoption.adopting(connection, kind, [row.checksum for row in applied])
 
 
 def _check(kind: str, wanted: Sequence[Migration], applied: Sequence[Applied]) -> None:
@@ -160,20 +174,32 @@ def _check(kind: str, wanted: Sequence[Migration], applied: Sequence[Applied]) -
     later = applied[len(wanted) :]
     if not later:
         return
-    release = next((row.release for row in reversed(later) if row.release), None) or "a later release"
+    release, known = later[-1].release, wanted[-1].number
     newer = f"the {kind} database has version {later[-1].number}, written by ipf {release}"
-    oldest = max(row.number if row.beside is None else row.beside for row in later)
-    if oldest > len(wanted):
-        text = f"{newer}, for programs that know {oldest}; this is ipf {ipf.__version__}, which knows {len(wanted)}"
+    oldest = max(row.beside for row in later)
+    if oldest > known:
+        text = f"{newer}, for programs that know {oldest}; this is ipf {ipf.__version__}, which knows {known}"
         raise Problem(Category.INTERNAL, f"{text}: install ipf {release}, or restore a backup from before the upgrade")
     log.info("event=schema_newer {newer}; this program, which knows {known}, may run beside it",
-             event="schema_newer", newer=newer, known=len(wanted), database=kind)  # fmt: skip
+             event="schema_newer", newer=newer, known=known, database=kind)  # fmt: skip
+
+
+async def _adopt(
+    connection: Connection, kind: str, baseline: Migration, applied: Sequence[Applied], reactor: Any
+) -> None:
+    sql = script(await adopting(connection, kind, applied), "DELETE FROM schema_versions", _row(baseline))
+    await _until_locked(connection, kind, baseline.name, sql, reactor)
+    log.info("event=adopted database={kind} of ipf 0.1 as {name}", event="adopted", kind=kind, name=baseline.name)
+
+
+def _row(migration: Migration) -> str:
+    values = (migration.number, migration.name, migration.checksum, ipf.__version__, migration.beside)
+    columns = "INSERT INTO schema_versions (number, name, checksum, release, beside) VALUES "
+    return columns + f"({', '.join(literal(value) for value in values)})"
 
 
 async def _apply(connection: Connection, kind: str, migration: Migration, reactor: Any) -> None:
-    values = (migration.number, migration.name, migration.checksum, ipf.__version__, migration.beside)
-    row = "INSERT INTO schema_versions (number, name, checksum, release, beside) VALUES "
-    row += f"({', '.join(literal(value) for value in values)})"
+    row = _row(migration)
     if migration.is_online:
         for statement in migration.statements:
             await connection.run(statement)

@@ -72,8 +72,6 @@ class SymbolTable:
 
     def __init__(self, database: Database) -> None:
         self.has_statistics = False  # set once the index tables are known to be analysed
-        self.has_texts = False  # set once the texts of all resources are known to be indexed
-        self.has_lastn = False  # the same of the entries of Observations for $lastn
         self.has_words = False  # the same of the words for full-text searches
         self._database = database
         self._partitions: dict[str, int] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ipf.fhir.model.json import dumps, loads
 from ipf.ports.fhir.exports import ExportJob, ExportPart, Exports
 from ipf.ports.fhir.resources import Version
 from ipf.store.postgres.callers import read_caller, written_caller
@@ -19,15 +20,16 @@ from ipf.store.postgres.symbols import ADD_PARTITIONS
 
 _PARTITION = "(SELECT p.id FROM partitions p WHERE p.name = $1)"
 _COLUMNS = """p.name, j.id, j.request_url, j.level, j.types, j.since, j.transaction_time, j.expires_at, j.status,
-    j.error, j.type_number, j.after_rid, j.exported, j.lease_token, j.deident, j.caller"""
+    j.error, j.type_number, j.after_rid, j.exported, j.lease_token, j.deident, j.filters,
+    j.caller"""
 
 CREATE = Statement(
     "export_create",
-    "text, text, text, text, text, timestamptz, timestamptz, timestamptz, text, text",
+    "text, text, text, text, text, timestamptz, timestamptz, timestamptz, text, text, text",
     f"""
 INSERT INTO export_jobs
-    (partition_id, id, request_url, level, types, since, transaction_time, expires_at, caller, deident)
-VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8, $9, $10)""",
+    (partition_id, id, request_url, level, types, since, transaction_time, expires_at, caller, deident, filters)
+VALUES ({_PARTITION}, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)""",
 )
 GET = Statement(
     "export_get",
@@ -136,7 +138,8 @@ class PostgresExports:
         """See `ports.Exports.create`."""
         what = (job.tenant, job.id, job.request_url, job.level, " ".join(job.types))
         times = job.since, job.transaction_time, job.expires_at
-        create = CREATE.call(*what, *times, written_caller(job.caller), job.deident)
+        filters = dumps(list(job.filters)).decode() if job.filters else None
+        create = CREATE.call(*what, *times, written_caller(job.caller), job.deident, filters)
         add = ADD_PARTITIONS.call(job.tenant)  # a tenant may export before it writes
         await self._database.many(script(add, self._database.set_tenant(job.tenant), create))
 
@@ -200,9 +203,9 @@ class PostgresExports:
 
 
 def _job(row: Row) -> ExportJob:
-    tenant, id, url, level, types, *rest, deident, caller = row
+    tenant, id, url, level, types, *rest, deident, filters, caller = row
     job = ExportJob(tenant, id, url, level, tuple(types.split()), *rest)
-    return replace(job, caller=read_caller(caller), deident=deident)
+    return replace(job, caller=read_caller(caller), deident=deident, filters=tuple(loads(filters or "[]")))
 
 
 _: type[Exports] = PostgresExports

@@ -24,6 +24,7 @@ from ipf.ports import (
     FhirTransaction,
     Lookup,
     LookupResult,
+    MatchLocks,
     SearchPage,
     Version,
     Writes,
@@ -324,15 +325,15 @@ class PostgresFhirTransaction:
             lock = ""
         return merged(found)
 
-    async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+    async def lock(self, conditions: Sequence[Condition], locks: MatchLocks) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.
 
         The matches must be read after the locks are held.  Each statement has its own snapshot, so one round trip is
         enough, unless there are symbols that another writer may be adding while it holds the locks.
         """
         if len(conditions) > BATCH_SIZE:
-            return await self._lock_many(conditions)
-        lock = lock_call(conditions)
+            return await self._lock_many(conditions, locks)
+        lock = lock_call(locks)
         tenants, parameters = _tenants(conditions), condition_parameters(conditions)
         if not self._symbols.has(tenants, parameters):
             await self._session.many(lock)
@@ -340,17 +341,17 @@ class PostgresFhirTransaction:
         rows = await self._session.many(script(lock, match_call(conditions, self._symbols)))
         return matches(conditions, rows, await self._general(conditions))
 
-    async def _lock_many(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+    async def _lock_many(self, conditions: Sequence[Condition], locks: MatchLocks) -> list[Sequence[Version]]:
         """Take all locks in their order, then match in batches."""
-        await self._session.many(await self._run_in_thread(lambda: lock_call(conditions)))
+        await self._session.many(await self._run_in_thread(lambda: lock_call(locks)))
         result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(result.by_condition)
 
     async def _general(self, conditions: Sequence[Condition]) -> dict[int, Sequence[Version]]:
-        """Matches of the conditions that are no single tokens, by position; at most MATCH_LIMIT each."""
+        """Matches of the conditions that are no single tokens, by position; at most their count or MATCH_LIMIT each."""
         found: dict[int, Sequence[Version]] = {}
         for position, (tenant, query) in general_conditions(conditions):
-            matched = await Search(tenant, self._session.many, self._symbols).first(query, MATCH_LIMIT)
+            matched = await Search(tenant, self._session.many, self._symbols).first(query, query.count or MATCH_LIMIT)
             found[position] = await with_sources(self._session.many, self._symbols, tenant, matched)
         return found
 
@@ -387,15 +388,15 @@ class PostgresFhirTransaction:
         return refused
 
     async def _read_and_commit(self, reads: Callable[[], Awaitable[None]] | None) -> None:
-        """Commit after `reads`; without them, what was written is committed."""
+        """Commit after `reads`, unless what was written is committed already."""
         if reads is not None:
             await reads()
-            await self._session.commit()
+        await self._session.commit()
 
     async def _commit_many(self, writes: Writes, reads: Callable[[], Awaitable[None]] | None) -> str:
         """Send the statements one by one, each of bounded size and built in a thread, so that none blocks the reactor.
 
-        The last one, which locks the rows of subscriptions when there are events, is sent with the COMMIT.
+        The last one, which may lock subscriptions, is sent with the COMMIT; not one of megabytes, which it would copy.
         """
         tenants, parameters, units = await self._run_in_thread(lambda: required_symbols(writes))
         await self._symbols.ensure(tenants, parameters)
@@ -404,7 +405,7 @@ class PostgresFhirTransaction:
         call, refused = await self._run_in_thread(lambda: next(calls, "")), ""
         while call:
             following = await self._run_in_thread(lambda: next(calls, ""))
-            await (self._session.many(call) if following or reads else self._session.commit(call))
+            await (self._session.many(call) if following or reads or len(call) > _LARGE else self._session.commit(call))
             refused = refused or refusal(self._session.warnings())
             call = following
         await self._read_and_commit(reads)

@@ -26,14 +26,20 @@ LOCK = 4_919_038  # any number that nobody else uses
 _TRIES = 60
 _INDEXES = {
     "concepts": (
-        "CREATE UNIQUE INDEX ON {0} (id)",
+        "ALTER TABLE {0} ADD PRIMARY KEY (id)",
         "CREATE UNIQUE INDEX ON {0} (code)",
         "CREATE INDEX ON {0} USING gin (words) WITH (fastupdate = off)",
     ),
-    "designations": ("CREATE INDEX ON {0} (concept_id)",),
-    "properties": ("CREATE INDEX ON {0} (concept_id)", "CREATE INDEX ON {0} (name, left(value, 200), concept_id)"),
-    "parents": ("CREATE INDEX ON {0} (child, parent)", "CREATE INDEX ON {0} (parent, child)"),
-    "ancestors": ("CREATE INDEX ON {0} (ancestor, descendant)", "CREATE INDEX ON {0} (descendant, ancestor)"),
+    "designations": ("ALTER TABLE {0} ADD PRIMARY KEY (concept_id, number)",),
+    "properties": (
+        "ALTER TABLE {0} ADD PRIMARY KEY (concept_id, number)",
+        "CREATE INDEX ON {0} (name, left(value, 200), concept_id)",
+    ),
+    "parents": ("ALTER TABLE {0} ADD PRIMARY KEY (child, parent)", "CREATE INDEX ON {0} (parent, child)"),
+    "ancestors": (
+        "ALTER TABLE {0} ADD PRIMARY KEY (ancestor, descendant)",
+        "CREATE INDEX ON {0} (descendant, ancestor)",
+    ),
 }
 TABLES = tuple(_INDEXES)
 # The last one: the server frees the lock of a killed import within a second, not only at the end of its statement.

@@ -42,15 +42,15 @@ class Prepared:
     def designations(self, number: int) -> Iterator[str]:
         """Rows of code_system_designations."""
         for code, id_ in self._ids.items():
-            for one in self._system.concepts[code].designations:
+            for place, one in enumerate(self._system.concepts[code].designations, 1):
                 use = "\t".join(map(_text, one.use))
-                yield f"{number}\t{id_}\t{_text(one.language)}\t{use}\t{_text(one.value)}\n"
+                yield f"{number}\t{id_}\t{_text(one.language)}\t{use}\t{_text(one.value)}\t{place}\n"
 
     def properties(self, number: int) -> Iterator[str]:
         """Rows of code_system_properties."""
         for code, id_ in self._ids.items():
-            for name, value in self._system.concepts[code].properties:
-                yield f"{number}\t{id_}\t{_text(name)}\t{_text(value)}\n"
+            for place, (name, value) in enumerate(self._system.concepts[code].properties, 1):
+                yield f"{number}\t{id_}\t{_text(name)}\t{_text(value)}\t{place}\n"
 
     def parents(self, number: int) -> Iterator[str]:
         """Rows of code_system_parents."""

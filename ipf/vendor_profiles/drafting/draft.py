@@ -120,7 +120,7 @@ def _manifest(made: Draft, found: Survey, quirks: Mapping[str, str]) -> str:
     resolver, names = ("msh-4", facilities) if by_facility else ("msh-3", applications)
     versions = ", ".join(f'"{one}"' for one in sorted(filter(None, found.versions)))
     lines = [
-        "# Drafted from sample messages; every key is explained in docs/profiles.md.",
+        "# Drafted from sample messages; every key is explained in docs/reference/vendor-profiles.md.",
         "profile:",
         f"  id: {made.id}",
         '  version: "0.1.0"',

@@ -83,7 +83,8 @@ def _place(name: str, message_type: str, base: str, numbers: Sequence[int], targ
     fields = ", ".join(f"{name}-{number}" for number in numbers) or "none"
     lines = [
         f"// {name} in {message_type.replace('_', '^', 1)}. Fields with values in the samples: {fields}.",
-        "// A place: take a rule out of its comment, and say what the field means (docs/profiles.md, Z segments).",
+        "// A place: take a rule out of its comment, and say what the field means",
+        "// (docs/reference/vendor-profiles.md, Z segments).",
         f"group Vendor_{name}(source {variable}, target {target} : {kind}) {{",
     ]
     for number in numbers if kind == "Patient" else ():

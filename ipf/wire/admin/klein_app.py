@@ -19,6 +19,8 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler, Request
 from ipf.ports.caller import Caller
+from ipf.wire.admin.route import AnyMounted, AnyRoute
+from ipf.wire.http.routes import note_route
 from ipf.wire.http.serving import Refuse, serve
 
 log = Logger()
@@ -35,9 +37,6 @@ AuditHook = Callable[[Request, Answer, datetime], None]
 
 Run = Callable[[IRequest, Handler], Awaitable[bytes]]
 """Answers a request with a function on values; the value of a Klein route."""
-
-Routes = Callable[[Klein, Run], None]
-"""Adds paths to an application."""
 
 
 def application(check: Check, refuse: Refuse, audit: AuditHook | None = None) -> tuple[Klein, Run]:
@@ -62,6 +61,28 @@ def application(check: Check, refuse: Refuse, audit: AuditHook | None = None) ->
         return await run(web, answer)
 
     return app, run
+
+
+def mount(app: Klein, run: Run, mounted: AnyMounted, base: str = "", prefix: str = "/admin") -> None:
+    """Add the operations of a table.  `base`: where the application is, below `prefix`; the rows' paths begin with it.
+
+    The template of the path is noted on the request, as the label of its metrics.
+    """
+    for route in mounted.routes:
+        rule = route.path.removeprefix(base).replace("{", "<").replace("}", ">")
+        answers = _answering(run, route, mounted.part, prefix + route.path)
+        app.route(rule, methods=[route.method], endpoint=route.name)(answers)
+
+
+def _answering(run: Run, route: AnyRoute, part: Any, template: str) -> Callable[..., Awaitable[bytes]]:
+    name = route.variable_name
+
+    async def answers(web: IRequest, **variables: str) -> bytes:
+        note_route(web, template)
+        value = variables[name] if name is not None else ""
+        return await run(web, lambda request: route.handle(part, request, value))
+
+    return answers
 
 
 async def respond(check: Check, refuse: Refuse, request: Request, work: Handler) -> Answer:

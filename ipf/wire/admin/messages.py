@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -30,6 +30,8 @@ from ipf.ports import (
     WrongState,
 )
 from ipf.ports.messages.inbox import passed_through
+from ipf.wire.admin.route import CONFLICT, TENANT, WRONG_STATE, Role, Route, query
+from ipf.wire.admin.schemas.base import STATES, TEXT
 from ipf.wire.http.serving import JSON
 from ipf.wire.http.serving import refusal as engine_refusal
 
@@ -264,3 +266,45 @@ def row_id(text: str) -> int:
 
 def _unknown(number: int) -> Problem:
     return Problem(Category.NOT_FOUND, f"there is no message with id {number}")
+
+
+class Messages(NamedTuple):
+    """What the operations use."""
+
+    inbox: Inbox
+    notifier: Notifier
+
+
+_EXACTLY = ("source_id", "source_system", "message_type", "correlation_id")
+MESSAGE_FILTERS = (
+    query("status", {"enum": STATES}, "one of the five states"),
+    *(query(name, TEXT, "exactly") for name in _EXACTLY),
+    TENANT,
+    query("patient", TEXT, "an identifier of PID-3 or MRG-1: value, or authority|value"),
+    query("text", TEXT, "words inside the message, all of them; name* = every word that begins so"),
+    query("error", TEXT, "a part of the last error"),
+    query("permanent", {"enum": ["true", "false"]}, "the last error is (not) one that no retry mends"),
+    query("received_from", TEXT, "ISO 8601 date or time, included"),
+    query("received_to", TEXT, "ISO 8601 date or time, excluded"),
+)
+ROUTES: tuple[Route[Messages], ...] = (
+    Route(
+        "GET", "/messages", "listMessages", "Messages, newest first",
+        lambda of, request, _: list_messages(of.inbox, request), "MessageList", parameters=MESSAGE_FILTERS,
+        is_page=True,
+    ),
+    Route(
+        "GET", "/messages/{id}", "getMessage", "One message with what was received",
+        lambda of, _, id: get_message(of.inbox, id), "FullMessage", refusals=["404"],
+    ),
+    Route(
+        "DELETE", "/messages/{id}", "deleteMessage", "Remove a dead letter",
+        lambda of, _, id: delete_message(of.inbox, id), role=Role.OPERATOR, refusals=["404"], conflict=WRONG_STATE,
+        conflict_body=CONFLICT,
+    ),
+    Route(
+        "POST", "/messages/{id}/retry", "retryMessage", "FAILED or DEAD_LETTER back to RECEIVED",
+        lambda of, _, id: retry_message(of.inbox, of.notifier, id), "FullMessage", Role.OPERATOR, refusals=["404"],
+        conflict=WRONG_STATE, conflict_body=CONFLICT,
+    ),
+)  # fmt: skip

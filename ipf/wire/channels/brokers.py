@@ -7,7 +7,7 @@ secret.
 
 The value is the body of the notification, empty without one (never null, which deletes from compacted topics).
 
-Source: interface specification "Notification shapes", "Correlation"; docs/subscriptions.md, "Message brokers"
+Source: interface specification "Notification shapes", "Correlation"; docs/reference/subscriptions.md, "Message brokers"
 """
 
 from __future__ import annotations

@@ -101,7 +101,8 @@ _: type[Channel] = RestHook
 
 
 POSITION_HEADER = "X-IPF-LSN"
-"""A subscriber that sends it back with a read, as it is, sees at least what it was notified of (docs/scaling.md)."""
+"""A subscriber that sends it back with a read, as it is, sees at least what it was notified of
+(docs/how-to/read-replicas.md)."""
 
 
 def headers_of(notification: Notification) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ registered `X-Ipf-Signature` is sent instead of this server's.
 `X-Ipf-Signature: t=<seconds since 1970>,v1=<hex>`; hex is HMAC-SHA256 of `<t>.<body>`.  A receiver computes the
 signature again, compares in constant time, and refuses an old `t`.
 
-Source: RFC 2104; decisions of docs/security.md.
+Source: RFC 2104; docs/reference/access-control.md "Signatures".
 """
 
 from __future__ import annotations

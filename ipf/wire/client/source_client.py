@@ -3,7 +3,7 @@
 What arrives: a source, the environment, URLs.  What leaves: replies.  Secrets are environment variables of the service;
 one that is not set is a Problem that names it, and nothing is sent.  Redirects are not followed.
 
-Source: docs/polling.md
+Source: docs/how-to/poll-a-server.md
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Text of at least LEAST bytes is compressed; a Binary's image or PDF is compresse
 another site makes with what the browser adds by itself (`Sec-Fetch-Site` without a token) gets its answer as it is: its
 size would tell that page what stands in it (BREACH).  Large bodies are compressed in a thread.
 
-Source: RFC 9110 sections 8.4, 12.5.3; RFC 8878; https://www.w3.org/TR/fetch-metadata/; docs/security.md
+Source: RFC 9110 sections 8.4, 12.5.3; RFC 8878; https://www.w3.org/TR/fetch-metadata/; docs/explanation/security.md
 """
 
 from __future__ import annotations

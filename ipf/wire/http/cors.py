@@ -15,7 +15,7 @@ _EXPOSED = (
 )
 _ACCEPTED = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Prefer, If-Match, If-None-Match, If-None-Exist, "
-    b"If-Modified-Since, Cache-Control, X-Correlation-Id, X-Request-Id, X-IPF-LSN"
+    b"If-Modified-Since, Cache-Control, X-Correlation-Id, X-Request-Id, X-IPF-LSN, X-Provenance"
 )
 _PREFLIGHT_SECONDS = b"600"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 OTHER = "other"
 MAX_ROUTES = 200
@@ -17,13 +18,28 @@ _OPERATION = re.compile(r"\$[a-z][a-z-]{1,40}")
 _NOT_SERVED = (404, 405)
 _known: set[str] = set()
 _WORDS = frozenset((
-    "fhir", "admin", "actuator", "mapping", "websocket", "health", "liveness", "readiness", "prometheus",
-    "metrics", "metadata", "messages", "retry", "replay", "effects", "trace", "subscriptions", "history", "resource",
-    "status", "rejects", "unmapped-codes", "code-overrides", "conversions", "map", "requeue", "reload", "config",
-    "audit", "observe", "system", "throughput", "dlq", "openapi.json", "docs", "retention", "jobs", "_history",
-    "_search", "dead-letters", "errors", "discard", "cancel", ".well-known", "smart-configuration", "profiles",
-    "validate", "api", "content", "reindex", "export",
+    "fhir", "mapping", "admin", "actuator", "websocket", "health", "liveness", "readiness", "prometheus", "metrics",
+    "metadata", "_history", "_search", ".well-known", "smart-configuration", "content", "reindex", "export",
 ))  # fmt: skip
+"""Literal segments of the paths that no table of operations has."""
+
+
+def note_route(web: Any, template: str) -> None:
+    """Remember the path of the operation that a request has reached, from the table of operations."""
+    web.route = template
+
+
+def noted_route(web: Any) -> str:
+    """The path that `note_route` remembers; "" for a request that has reached no operation of a table."""
+    return str(getattr(web, "route", ""))
+
+
+def route_of_request(web: Any) -> str:
+    """The route of a request that has been answered: that of the table, or the one that its path shows."""
+    if web.code in _NOT_SERVED:
+        return OTHER
+    segments = [*(web.prepath or ()), *(web.postpath or ())] or web.path.split(b"/")
+    return noted_route(web) or route_of(segments, web.code)
 
 
 def route_of(path: Sequence[bytes], status: int) -> str:

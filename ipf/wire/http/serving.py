@@ -25,6 +25,7 @@ from ipf.errors import Category, Problem
 from ipf.ports import Answer, Handler, Request
 from ipf.telemetry import correlation
 from ipf.wire.http.limits import SINGLE_HEADERS
+from ipf.wire.http.routes import noted_route
 
 log = Logger()
 
@@ -91,6 +92,7 @@ def read_request(
         correlation_id=correlation_id,
         address=getattr(web.getClientAddress(), "host", None) or "",
         request_id=request_id,
+        route=noted_route(web),
     )
 
 

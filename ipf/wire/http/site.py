@@ -20,7 +20,7 @@ from ipf.wire.http.channel import BoundedChannel
 from ipf.wire.http.connections import ConnectionLimit
 from ipf.wire.http.limits import HttpLimits
 from ipf.wire.http.request import BoundedRequest
-from ipf.wire.http.routes import route_of
+from ipf.wire.http.routes import route_of_request
 from ipf.wire.http.serving import Refuse, refusal
 
 DEFAULT_MAX_BODY = 64 * 1024 * 1024
@@ -75,8 +75,7 @@ class LimitedSite(Site):
 
     def log(self, request: Any) -> None:
         """Twisted: a request is answered."""
-        segments = [*(request.prepath or ()), *(request.postpath or ())] or request.path.split(b"/")
-        route = route_of(segments, request.code)
+        route = route_of_request(request)
         seconds = perf_counter() - request.began
         metrics.http_answered(route, request.method.decode("latin-1"), request.code, seconds)
 

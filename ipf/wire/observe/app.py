@@ -6,63 +6,74 @@ Its refusals carry `schema_version`, also where nothing is at a path.  The OpenA
 from __future__ import annotations
 
 import orjson
-from klein import Klein
-from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource
 
-from ipf.ports import Answer, Request
-from ipf.wire.admin.klein_app import AuditHook, Check, Routes, Run, application
+from ipf.ports import Answer, Json, Request
+from ipf.wire.admin.klein_app import AuditHook, Check, application, mount
+from ipf.wire.admin.route import Mounted, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT
 from ipf.wire.http.serving import JSON
-from ipf.wire.observe.observe import Observe, refusal
-from ipf.wire.observe.openapi import document
+from ipf.wire.observe.observe import (
+    DEFAULT_LIMIT,
+    DEFAULT_WINDOW,
+    HIGHEST_LIMIT,
+    LONGEST_DAYS,
+    MAX_TRACE_ROWS,
+    Observe,
+    refusal,
+)
+
+BASE = "/observe"
+_WINDOW_FORM = {"type": "string", "pattern": "^(0*[1-9][0-9]{0,3}[hd])?$", "default": DEFAULT_WINDOW}
+_WINDOW = query("window", _WINDOW_FORM, f"digits and h or d, at most {LONGEST_DAYS}d")
+_SYSTEM = query("source_system", TEXT, "only messages of this sender (MSH-3.1)")
+_LIMIT = query("limit", {"type": "integer", "default": DEFAULT_LIMIT}, f"clamped to 1..{HIGHEST_LIMIT}")
+_NEWEST = query("limit", {"type": "integer", "default": 0}, f"newest messages to return, clamped to 0..{HIGHEST_LIMIT}")
+_TRACE = f"All rows of one correlation id, up to {MAX_TRACE_ROWS} of each kind"
 
 
-def routes(observe: Observe, check: Check, version: str, audit: AuditHook | None = None) -> Routes:
-    """Mounts `resource` below the operator API."""
-    mounted = resource(observe, check, version, audit)
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/observe", branch=True, strict_slashes=False)
-        def show_observe(web: IRequest) -> IResource:
-            return mounted
-
-    return add
+async def _described(document: bytes, _: Request, __: str) -> Answer:
+    return Answer(200, document, (), JSON)
 
 
-def resource(observe: Observe, check: Check, version: str, audit: AuditHook | None = None) -> IResource:
+ROUTES: tuple[Route[Observe], ...] = (
+    Route(
+        "GET", "/observe/system", "system", "Health, feature toggles and queue sizes",
+        lambda observe, request, _: observe.system(request), "System",
+    ),
+    Route(
+        "GET", "/observe/throughput", "throughput",
+        "Messages by hour or day of their receipt and their state now; the last bucket is not over yet",
+        lambda observe, request, _: observe.throughput(request), "Throughput",
+        parameters=[_WINDOW, _SYSTEM], refusals=["400"],
+    ),
+    Route(
+        "GET", "/observe/live", "live", "What changes from second to second",
+        lambda observe, request, _: observe.live(request), "Live", parameters=[_NEWEST], refusals=["400"],
+    ),
+    Route(
+        "GET", "/observe/interfaces", "interfaces",
+        "Senders: rate, last message, errors, what waits, silence; those that need attention first",
+        lambda observe, request, _: observe.interfaces(request), "Interfaces", parameters=[_SYSTEM],
+    ),
+    Route(
+        "GET", "/observe/dlq", "dlq", "Dead letters, newest first by receipt",
+        lambda observe, request, _: observe.dlq(request), "DeadLetters", parameters=[_LIMIT],
+        refusals=["400"],
+    ),
+    Route(
+        "GET", "/observe/trace/{correlationId}", "trace", _TRACE, lambda observe, _, id: observe.trace(id), "Trace",
+        masked=WhenMasked.NO, variable=TEXT, refusals=["404"],
+    ),
+)  # fmt: skip
+DOCUMENT_ROUTES: tuple[Route[bytes], ...] = (
+    Route("GET", "/observe/openapi.json", "openapi", "This document", _described, needs_token=False),
+)
+
+
+def resource(observe: Observe, check: Check, document: Json, audit: AuditHook | None = None) -> IResource:
     """The resource of `/admin/observe`.  `check`: of the admin token, which lets the OpenAPI document pass."""
     app, run = application(check, refusal, audit)
-    described = Answer(200, orjson.dumps(document(version)), (), JSON)
-
-    async def describe(_: Request) -> Answer:
-        return described
-
-    @app.route("/system", methods=["GET"])
-    async def system(web: IRequest) -> bytes:
-        return await run(web, observe.system)
-
-    @app.route("/throughput", methods=["GET"])
-    async def throughput(web: IRequest) -> bytes:
-        return await run(web, observe.throughput)
-
-    @app.route("/live", methods=["GET"])
-    async def live(web: IRequest) -> bytes:
-        return await run(web, observe.live)
-
-    @app.route("/interfaces", methods=["GET"])
-    async def interfaces(web: IRequest) -> bytes:
-        return await run(web, observe.interfaces)
-
-    @app.route("/dlq", methods=["GET"])
-    async def dlq(web: IRequest) -> bytes:
-        return await run(web, observe.dlq)
-
-    @app.route("/trace/<correlation_id>", methods=["GET"])
-    async def trace(web: IRequest, correlation_id: str) -> bytes:
-        return await run(web, lambda _: observe.trace(correlation_id))
-
-    @app.route("/openapi.json", methods=["GET"])
-    async def openapi(web: IRequest) -> bytes:
-        return await run(web, describe)
-
+    mount(app, run, Mounted(ROUTES, observe), BASE)
+    mount(app, run, Mounted(DOCUMENT_ROUTES, orjson.dumps(document)), BASE)
     return app.resource()

@@ -8,19 +8,15 @@ Source: https://spec.openapis.org/oas/v3.1.0; interface specification "Versionin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ipf.ports import Status
 from ipf.ports.identity import AnswerKind, ConflictKind, ConflictStatus
+from ipf.wire.admin.route import AnyRoute
+from ipf.wire.admin.schemas.document import paths_of
 from ipf.wire.observe.interfaces import KINDS
-from ipf.wire.observe.observe import (
-    DEFAULT_LIMIT,
-    DEFAULT_WINDOW,
-    HIGHEST_LIMIT,
-    LONGEST_DAYS,
-    MAX_TRACE_ROWS,
-    SCHEMA_VERSION,
-)
+from ipf.wire.observe.observe import SCHEMA_VERSION
 
 Schema = dict[str, Any]
 
@@ -28,14 +24,18 @@ _STATES = [status.value for status in Status]
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "string", "format": "date-time"}
-_THROUGHPUT = "Messages by hour or day of their receipt and their state now; the last bucket is not over yet"
-_TRACE = f"All rows of one correlation id, up to {MAX_TRACE_ROWS} of each kind"
-_INTERFACES = "Senders: rate, last message, errors, what waits, silence; those that need attention first"
+_REFUSALS = {
+    "401": "the admin token is missing or wrong",
+    "413": "the body is too large",
+    "500": "the request could not be completed; the log says why",
+    "503": "the store cannot be reached",
+}
+_SOME_REFUSALS = {"400": "a parameter cannot be used", "404": "no row carries this id"}
 _UUID: Schema = {"type": "string", "format": "uuid"}
 
 
-def document(version: str) -> Schema:
-    """The whole document; `version`: of the service."""
+def document(version: str, routes: Sequence[AnyRoute]) -> Schema:
+    """The whole document; `version`: of the service; `routes`: all operations."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -47,7 +47,7 @@ def document(version: str) -> Schema:
         },
         "servers": [{"url": "/"}],
         "security": [{"adminToken": []}],
-        "paths": _paths(),
+        "paths": paths_of(routes, _responses),
         "components": {
             "securitySchemes": {
                 "adminToken": {
@@ -64,52 +64,14 @@ def document(version: str) -> Schema:
     }
 
 
-def _paths() -> Schema:
-    window = _query("window", f"digits and h or d, at most {LONGEST_DAYS}d", {
-        "type": "string", "pattern": "^(0*[1-9][0-9]{0,3}[hd])?$", "default": DEFAULT_WINDOW})  # fmt: skip
-    system = _query("source_system", "only messages of this sender (MSH-3.1)", _TEXT)
-    limit = _query("limit", f"clamped to 1..{HIGHEST_LIMIT}", {"type": "integer", "default": DEFAULT_LIMIT})
-    newest = _query(
-        "limit", f"newest messages to return, clamped to 0..{HIGHEST_LIMIT}", {"type": "integer", "default": 0}
-    )
-    correlation = {"name": "correlationId", "in": "path", "required": True, "schema": _TEXT}
-    return {
-        "/admin/observe/system": _get("system", "Health, feature toggles and queue sizes", "System"),
-        "/admin/observe/throughput": _get("throughput", _THROUGHPUT, "Throughput", [window, system], "400"),
-        "/admin/observe/live": _get("live", "What changes from second to second", "Live", [newest], "400"),
-        "/admin/observe/interfaces": _get("interfaces", _INTERFACES, "Interfaces", [system]),
-        "/admin/observe/dlq": _get("dlq", "Dead letters, newest first by receipt", "DeadLetters", [limit], "400"),
-        "/admin/observe/trace/{correlationId}": _get("trace", _TRACE, "Trace", [correlation], "404"),
-        "/admin/observe/openapi.json": {
-            "get": {
-                "operationId": "openapi",
-                "summary": "This document",
-                "security": [],
-                "responses": {"200": _response("This document", {"type": "object", "required": ["openapi"]})},
-            }
-        },
-    }
-
-
-def _get(name: str, summary: str, schema: str, parameters: list[Schema] | None = None, *refusals: str) -> Schema:
-    texts = {
-        "400": "a parameter cannot be used",
-        "401": "the admin token is missing or wrong",
-        "404": "no row carries this id",
-        "500": "the request could not be completed; the log says why",
-        "413": "the body is too large",
-        "503": "the store cannot be reached",
-    }
-    responses = {"200": _response(summary, _ref(schema))}
-    for status in sorted({*refusals, "401", "413", "500", "503"}):
-        responses[status] = _response(texts[status], _ref("Error"))
-    responses["401"]["headers"]["WWW-Authenticate"] = {"schema": {"const": "Bearer"}}
-    shown = {"operationId": name, "summary": summary, "responses": responses}
-    return {"get": shown | ({"parameters": parameters} if parameters else {})}
-
-
-def _query(name: str, description: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+def _responses(route: AnyRoute) -> Schema:
+    found = {"200": _response(route.summary, {"type": "object"} if route.returns is None else _ref(route.returns))}
+    if not route.needs_token:
+        return found
+    for status in sorted({*route.refusals, *_REFUSALS}):
+        found[status] = _response(_REFUSALS.get(status) or _SOME_REFUSALS[status], _ref("Error"))
+    found["401"]["headers"]["WWW-Authenticate"] = {"schema": {"const": "Bearer"}}
+    return found
 
 
 def _response(description: str, schema: Schema) -> Schema:

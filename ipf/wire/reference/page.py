@@ -10,35 +10,39 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from klein import Klein
-from twisted.web.iweb import IRequest
-
 from ipf.ports import Answer, Request
-from ipf.wire.admin.klein_app import Routes, Run
+from ipf.wire.admin.route import Route, WhenMasked
+from ipf.wire.admin.schemas.base import TEXT
 from ipf.wire.reference.operations import reference_of
 
 _HTML = "text/html; charset=utf-8"
 
 
-def routes(documents: Mapping[str, Mapping[str, Any]]) -> Routes:
-    """The path `/admin/docs`.  `documents`: by the start of their anchors; rendered at the first request."""
-    rendered: list[Answer] = []
+@dataclass(slots=True)
+class Reference:
+    """The page of these documents, by the start of their anchors; rendered at the first request."""
 
-    def add(app: Klein, run: Run) -> None:
-        async def page(_: Request) -> Answer:
-            if not rendered:
-                rendered.append(page_of(documents))
-            return rendered[0]
+    documents: Mapping[str, Mapping[str, Any]]
+    _rendered: Answer | None = None
 
-        @app.route("/docs", methods=["GET"])
-        async def show_docs(web: IRequest) -> bytes:
-            return await run(web, page)
+    async def page(self, _: Request, __: str) -> Answer:
+        """`GET /admin/docs`."""
+        if self._rendered is None:
+            self._rendered = page_of(self.documents)
+        return self._rendered
 
-    return add
+
+ROUTES: tuple[Route[Reference], ...] = (
+    Route(
+        "GET", "/docs", "docs", "The documents as a page", Reference.page, masked=WhenMasked.NO,
+        answers=("text/html", TEXT),
+    ),
+)  # fmt: skip
 
 
 def page_of(documents: Mapping[str, Mapping[str, Any]]) -> Answer:

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from ipf.console.masking.answers import Masked, admin_mask, fhir_mask
 from ipf.console.masking.fhir import mask_resource
 from ipf.console.masking.hl7 import MASK, SHOWN, mask_message
-from ipf.wire.admin.schemas.document import document
+from ipf.wire.reference.table import admin_document as document
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 SECRET = "Qzsecret"

@@ -2,7 +2,7 @@
 
 `python -m tests.fhir.fhirpath.fhirpath_js FOLDER`: `FOLDER` is the folder `test` of the npm package `fhirpath` (3.0 to
 3.13 contain it; later packages do not).  Cases of other releases of FHIR and disabled ones are left out.
-docs/fhirpath.md has the figures, and the reason of each kind of difference.
+docs/reference/fhirpath.md has the figures, and the reason of each kind of difference.
 Source: https://github.com/HL7/fhirpath.js/tree/master/test/cases
 """
 

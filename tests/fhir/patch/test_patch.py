@@ -78,6 +78,7 @@ class JsonPatchTests(TestCase):
         for text, other, expected in (
             ("1", "1.0", True), ("1", "true", False), ("0", "false", False), ('"1"', "1", False), ("null", "null", 1),
             ('{"a":1,"b":2}', '{"b":2,"a":1}', True), ("[1,2]", "[2,1]", False), ("[1]", "[1,2]", False),
+            ("[1]", "[true]", False), ('{"a":[false]}', '{"a":[0]}', False), ("[1.10]", "[1.1]", True),
         ):  # fmt: skip
             patch = json_patch([{"op": "test", "path": "/v", "value": loads(f"[{other}]")[0]}])
             document = loads(f'{{"v":{text}}}')
@@ -92,12 +93,13 @@ class JsonPatchTests(TestCase):
             [{"op": "add", "path": "a", "value": 1}], [{"op": "add", "path": "/a~2", "value": 1}],
             [{"op": "add", "path": 1, "value": 1}], [{"op": "move", "path": "/a"}], [{"op": "remove"}],
             [{"op": ["add"], "path": "/a", "value": 1}], [{"op": "remove", "path": "/a"}] * 2001,
+            [{"op": "append", "path": "/a", "value": "x"}], [{"op": "copy", "from": None, "path": "/a"}], [None],
         ):  # fmt: skip
             problem = self.assertRaises(Problem, json_patch, operations)
             self.assertEqual(problem.category, Category.MALFORMED)
 
     def test_patches_that_do_not_fit(self) -> None:
-        document = {"a": {"b": 1}, "l": [1, 2]}
+        document = {"a": {"b": 1}, "l": [1, 2], "t": "Hansen"}
         for operation in (
             {"op": "remove", "path": ""},
             {"op": "remove", "path": "/x"},
@@ -109,9 +111,18 @@ class JsonPatchTests(TestCase):
             {"op": "add", "path": "/a/b/c", "value": 1},
             {"op": "move", "from": "/a", "path": "/a/c"},
             {"op": "copy", "from": "/x", "path": "/y"},
+            {"op": "copy", "from": "/l/-", "path": "/y"},
+            {"op": "move", "from": "/l/-", "path": "/y"},
+            {"op": "test", "path": "/l/-", "value": 1},
+            {"op": "test", "path": "/t/0", "value": "H"},
+            {"op": "add", "path": "/l/\u0661", "value": 1},
+            {"op": "add", "path": "/l/-1", "value": 1},
+            {"op": "test", "path": "/t", "value": "Berg"},
         ):
             problem = self.assertRaises(Problem, json_patch([operation]), document)
             self.assertEqual((problem.category, problem.place), (Category.INVALID, "operation[0]"), operation)
+            self.assertNotIn("Hansen", str(problem))  # the texts of the package quote the document
+            self.assertEqual(document, {"a": {"b": 1}, "l": [1, 2], "t": "Hansen"})
 
     def test_total_size_of_copies_is_limited(self) -> None:
         doubling = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40

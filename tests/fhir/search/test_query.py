@@ -126,7 +126,17 @@ TESTS: list[tuple[str, Test]] = [
         "Encounter?patient:missing=false",
         AnyOf((TextPrefix("subject", "Patient/"), TextContains("subject", "/Patient/"))),
     ),
-    ("ValueSet?url=http://a|1", TextEquals("url", ("http://a|1",))),
+    (
+        "ValueSet?url=http://a|1",
+        AnyOf(
+            (
+                TextEquals("url", ("http://a|1",)),
+                AllOf((TextEquals("url", ("http://a",)), TextEquals("version", ("1\t",)))),
+            )
+        ),
+    ),
+    ("Subscription?url=http://a|1", TextEquals("url", ("http://a|1",))),
+    ("QuestionnaireResponse?questionnaire=http://a|1", TextEquals("questionnaire", ("http://a|1",))),
     ("ValueSet?url:below=http://a", AnyOf((TextEquals("url", ("http://a",)), TextPrefix("url", "http://a/")))),
     ("ValueSet?url:below=urn:a", NOTHING),
     (

@@ -110,10 +110,13 @@ class GuidedQueue(RequestedQueue):
         self.ledger: list[tuple[str, Attempt]] = []
         self.ended_rows: list[tuple[str, str]] = []
         self.versions: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
 
     async def peek(self, tenant: str, subscription_id: str) -> Lease | None:
         version = self.versions.setdefault(subscription_id, 1)
         resource: Json = {"id": subscription_id, "meta": {"versionId": str(version)}}
+        if subscription_id in self.errors:
+            resource["error"] = self.errors[subscription_id]
         if (tenant, subscription_id) in self.ended_rows:
             resource["end"] = NOW.isoformat()
         return Lease(tenant, 1, subscription_id, 0, NOW, resource, 0, None)
@@ -153,6 +156,7 @@ class HandshakeTests(TestCase):
 
     def setUp(self) -> None:
         self.calls: list[tuple[str, str, str | None]] = []
+        self.said: list[str | None] = []
         self.fences: list[str | None] = []
         self.clock = Clock()
         self.queue = GuidedQueue(("default", "a"))
@@ -163,8 +167,15 @@ class HandshakeTests(TestCase):
     async def set_status(
         self, tenant: str, subscription_id: str, status: str, error: str | None, version_id: str | None
     ) -> None:
-        self.calls.append((subscription_id, status, error))
         self.fences.append(version_id)
+        if status == "requested" and error is not None:
+            if version_id != str(self.queue.versions[subscription_id]):
+                return
+            self.said.append(error)
+            self.queue.errors[subscription_id] = error
+            self.queue.versions[subscription_id] += 1
+            return
+        self.calls.append((subscription_id, status, error))
         if (tenant, subscription_id) in self.queue.waiting:
             self.queue.waiting.remove((tenant, subscription_id))
 
@@ -184,12 +195,13 @@ class HandshakeTests(TestCase):
         self.assertEqual((id_, attempt.kind, attempt.event_number, attempt.succeeded), ("a", HANDSHAKE, 0, True))
 
     def test_a_handshake_that_fails_is_repeated_for_thirty_seconds(self) -> None:
-        """With growing pauses; health says each time how often, and the text of the error does so at the end."""
+        """With growing pauses; health and the resource say each time how often, and at the end."""
         for answer, reason in (
             (Delivered(404, 3, None), "HTTP status 404"),
             (Delivered(None, 3, "refused"), "refused"),
         ):
-            self.queue.waiting, self.queue.ledger, self.calls = [("default", "a")], [], []
+            self.queue.waiting, self.queue.ledger, self.calls, self.said = [("default", "a")], [], [], []
+            self.queue.versions, self.queue.errors, self.fences = {}, {}, []
             self.channel.answers, self.channel.sent = [answer] * 20, []
             stage = self.stage()
             self.assertFalse(self.step(stage))
@@ -202,7 +214,10 @@ class HandshakeTests(TestCase):
                     times.append(self.clock.seconds() - began)
             self.assertEqual(times, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 23.5, 29.0])
             self.assertEqual(self.calls, [("a", "error", f"the handshake failed 8 times in 29 s: {reason}")])
-            self.assertEqual(self.fences[-1], "1")
+            self.assertEqual(self.fences, [str(number) for number in range(1, 9)])
+            times = ["once", *[f"{count} times" for count in range(2, 8)]]
+            said = [f"the handshake failed {count} and is repeated for 30 s: {reason}" for count in times]
+            self.assertEqual(self.said, said)
             errors = [attempt.error for _, attempt in self.queue.ledger]
             self.assertEqual(errors[0], f"{reason} (handshake 1, the next in 0.5 s)")
             self.assertEqual(errors[5:], [f"{reason} (handshake 6, the next in 8 s)",
@@ -231,10 +246,42 @@ class HandshakeTests(TestCase):
             self.clock.advance(1.0)
             self.step(stage)
         self.assertEqual(len(self.channel.sent), 6)
-        self.queue.versions["a"] = 2
+        self.queue.versions["a"] = 20
         self.clock.advance(1.0)
         self.step(stage)
-        self.assertEqual((len(self.channel.sent), self.calls, self.fences), (7, [("a", "active", None)], ["2"]))
+        self.assertEqual((len(self.channel.sent), self.calls, self.fences[-1]), (7, [("a", "active", None)], "20"))
+
+    def test_one_that_is_written_while_its_failure_is_gets_a_handshake_at_once(self) -> None:
+        """The client's version is read instead of the one with the error: whatever it changed, its error is gone."""
+        self.channel.answers = [Delivered(404, 3, None)]
+        real = self.set_status
+
+        async def overtaken(*asked: Any) -> None:
+            await real(*asked)
+            self.queue.errors.clear()
+            self.queue.versions["a"] += 1
+
+        self.set_status = overtaken  # type: ignore[method-assign]
+        stage = self.stage()
+        self.step(stage)
+        self.assertEqual((len(self.channel.sent), self.calls), (1, []))
+        self.step(stage)
+        self.assertEqual((len(self.channel.sent), self.calls), (2, [("a", "active", None)]))
+
+    def test_a_failure_that_cannot_be_written_stops_nothing(self) -> None:
+        self.channel.answers = [Delivered(404, 3, None)] * 2
+        real = self.set_status
+
+        async def refused(tenant: str, id: str, status: str, error: str | None, version_id: str | None) -> None:
+            if status == "requested":
+                raise Problem(Category.CONFLICT, "the subscription is being changed concurrently")
+            await real(tenant, id, status, error, version_id)
+
+        self.set_status = refused  # type: ignore[method-assign]
+        self.step(self.stage())
+        self.clock.advance(0.5)
+        self.clock.advance(1.0)
+        self.assertEqual((len(self.channel.sent), self.calls, self.fences), (3, [("a", "active", None)], ["1"]))
 
     def test_a_stop_ends_the_pause(self) -> None:
         """The status stays requested, and the next process begins anew."""

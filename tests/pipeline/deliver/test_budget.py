@@ -48,9 +48,11 @@ class BudgetTests(DeliverFixture, TestCase):
         self.assertLess(abs(shortest - 0.75 * budget), 10)
         said = f"{round(0.75 * budget)} to {round(budget)} s"
         self.assertEqual((budget, said), (123, "92 to 123 s"))
-        for page in self.documented("docs/subscriptions.md", "docs/operations.md", "etc/ipf.env"):
+        for page in self.documented(
+            "docs/reference/subscriptions.md", "docs/how-to/debug-a-subscription.md", "etc/ipf.env"
+        ):
             self.assertIn(said, page)
-        (page,) = self.documented("docs/subscriptions.md")
+        (page,) = self.documented("docs/reference/subscriptions.md")
         self.assertLess(abs(refused - 240), 5)
         self.assertIn("180 to 240 s", page)
         timeouts = DEFAULTS.delivery_max_attempts * DEFAULTS.delivery_timeout_ms // 1000
@@ -62,5 +64,5 @@ class BudgetTests(DeliverFixture, TestCase):
             DEFAULTS.backoff_base_ms, DEFAULTS.backoff_factor, DEFAULTS.backoff_max_ms, DEFAULTS.max_attempts
         )
         seconds = sum(backoff.delay_ms(number) for number in range(1, backoff.max_attempts)) / 1000
-        (page,) = self.documented("docs/operations.md")
+        (page,) = self.documented("docs/reference/operations.md")
         self.assertIn(f"about {seconds:g} s after the first", page)

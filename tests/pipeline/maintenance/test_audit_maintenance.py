@@ -1,4 +1,4 @@
-"""Maintenance of the audit trail: months made ahead, records of earlier releases, retention."""
+"""Maintenance of the audit trail: months made ahead, retention."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from datetime import datetime, timedelta
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import StoreUnreachable
-from ipf.pipeline.maintenance.audit_maintenance import BLOCKS, AuditMaintenance
+from ipf.pipeline.maintenance.audit_maintenance import AuditMaintenance
 from tests.contracts.audit import audit
 from tests.fakes.audit import MemoryAuditStore
 
 
-class _Packed(MemoryAuditStore):
-    """Has blocks of an earlier release, and notes the months it is made ready for."""
+class _Months(MemoryAuditStore):
+    """Notes the months it is made ready for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.months: list[str] = []
-        self.blocks = 2 * BLOCKS + 1
 
     async def ensure_month(self, moment: datetime) -> None:
         self.months.append(f"{moment:%Y-%m}")
-
-    async def unpack(self, limit: int) -> int:
-        taken = min(limit, self.blocks)
-        self.blocks -= taken
-        return taken
 
 
 class AuditMaintenanceTests(TestCase):
@@ -36,13 +30,13 @@ class AuditMaintenanceTests(TestCase):
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
 
-    async def test_months_and_blocks(self) -> None:
-        """Partitions are made ahead and all blocks unpacked, also where records are kept for ever."""
-        store = _Packed()
+    async def test_months(self) -> None:
+        """Partitions are made ahead, also where records are kept for ever."""
+        store = _Months()
         await store.append([audit(1)])
         await AuditMaintenance(store, None, lambda: audit(1).recorded_at, self.pause).run()
-        self.assertEqual((store.months, store.blocks), (["2026-01", "2026-03"], 0))
-        self.assertEqual((len(self.pauses), len(store.rows)), (3, 1))
+        self.assertEqual(store.months, ["2026-01", "2026-03"])
+        self.assertEqual((len(self.pauses), len(store.rows)), (0, 1))
 
     async def test_old_records_go_and_young_ones_stay(self) -> None:
         store = MemoryAuditStore()

@@ -254,8 +254,13 @@ class CriteriaTests(ErasureSuite):
             "INSERT INTO jobs (partition_id, id, kind, expires_at, status, asked, body) VALUES"
             " (1, 'body', 'request', now(), 'done', '{}', '{\"identifier\":[{\"value\":\"4711\"}]}')"
         )
+        filters = json.dumps(["Patient?name=Zwölf"], ensure_ascii=False)
+        await self.database.all_tenants.many(
+            "INSERT INTO export_jobs (partition_id, id, level, types, transaction_time, expires_at, status,"
+            f" request_url, filters) VALUES (1, 'posted', 'system', 'Patient', now(), now(), 'done', 'u', '{filters}')"
+        )
         counts = (await self.forget()).counts
-        self.assertEqual((counts["jobs"], counts["exports"]), (3, 2))
+        self.assertEqual((counts["jobs"], counts["exports"]), (3, 3))
         for table in ("jobs", "export_jobs"):
             left = await self.database.all_tenants.many(f"SELECT id FROM {table} ORDER BY 1")
             self.assertEqual(left, [("other",), ("part",)])

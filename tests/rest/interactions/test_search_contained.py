@@ -6,9 +6,6 @@ from typing import Any
 
 from ipf.fhir.model.json import loads
 from ipf.ports import OPEN, Caller, Json
-from ipf.store.postgres.migrate import migrations
-from ipf.store.resources.reindex import PostgresReindexQueue
-from ipf.store.resources.resources import PostgresFhirStore
 from tests.rest.interactions.pages import entries
 from tests.rest.world import BASE, OnMemory, OnSharedPostgres, Suite, World, issues
 
@@ -278,19 +275,3 @@ class ContainedPostgresTest(ContainedSuite, OnSharedPostgres):
             for count in (1, 2, 4):
                 pages = await self.pages(f"{url}&_sort={key}&_count={count}")
                 self.assertEqual([one for page in pages for one in page], whole)
-
-    async def test_resources_of_an_earlier_release(self) -> None:
-        """A job indexes what they contain."""
-        await self.store(*WORLD)
-        await self.database.many(
-            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code = '$contained');"
-            "DELETE FROM search_parameters WHERE code = '$contained'"
-        )
-        self.world.store = PostgresFhirStore(self.database)
-        self.assertEqual(await self.found("Medication?code=A1&_contained=true"), [])
-        (contained,) = [one for one in migrations("fhir") if one.name == "041-contained"]
-        await self.database.many(contained.sql)
-        queue = PostgresReindexQueue(self.database)
-        while await queue.is_open():
-            await queue.run_batch(2)
-        self.assertEqual(len(await self.found("Medication?code=A1&_contained=true")), 4)

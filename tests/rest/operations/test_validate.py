@@ -6,6 +6,7 @@ from typing import Any
 
 from ipf.fhir.model.json import dumps, loads
 from ipf.fhir.model.packages import Packages
+from ipf.fhir.validation import findings as limits
 from ipf.ports import Caller, Json
 from ipf.rest.write.conformance import Conformance
 from tests.rest.world import OnMemory, World, issues
@@ -203,6 +204,27 @@ class ModeTests(OnMemory):
         answer = await self.world.send("POST", "", bundle)
         outcome = loads(answer.body)["entry"][0]["response"]["outcome"]
         self.assertIn(PLACE, [one.get("expression", [""])[0] for one in outcome["issue"]])
+
+    async def test_rules_beyond_their_budget(self) -> None:
+        """$validate names it, and mode enforce refuses what cannot be checked within it."""
+        self.patch(limits, "MOST_STEPS", 20_000)
+        validated(self.world, "enforce")
+        expensive = {"key": "x-1", "severity": "error", "human": "h", "expression": "%resource.descendants().exists()"}
+        differential = {"element": [{"id": "Basic.identifier", "path": "Basic.identifier", "constraint": [expensive]}]}
+        base = "http://hl7.org/fhir/StructureDefinition/Basic"
+        profile = {"resourceType": "StructureDefinition", "id": "p", "url": "http://x.test/p", "name": "P",
+                   "status": "active", "kind": "resource", "abstract": False, "type": "Basic",
+                   "derivation": "constraint", "baseDefinition": base, "differential": differential}  # fmt: skip
+        answer = await self.world.send("PUT", "StructureDefinition/p", profile)
+        self.assertEqual(answer.status, 201, answer.body)
+        for number, status in ((3, 201), (400, 422)):
+            numbers = [{"system": "urn:x", "value": str(one)} for one in range(number)]
+            basic = {"resourceType": "Basic", "meta": {"profile": ["http://x.test/p"]}, "code": {"text": "x"}}
+            answer = await self.world.send("POST", "Basic", {**basic, "identifier": numbers})
+            self.assertEqual(answer.status, status, answer.body[:300])
+            told = await self.world.send("POST", "Basic/$validate", {**basic, "identifier": numbers})
+            self.assertEqual((told.status, b"too-costly" in told.body), (200, status == 422))
+            self.assertEqual(b"20000 steps" in told.body, status == 422)
 
     async def test_enforce_refuses(self) -> None:
         validated(self.world, "enforce")

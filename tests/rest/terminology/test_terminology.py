@@ -102,7 +102,7 @@ class TerminologyTests(OnMemory):
             answer = await self.world.send(method, url, body)
             issue = loads(answer.body)["issue"][0]
             self.assertEqual((answer.status, issue["code"]), (400, "too-costly"), (url, issue))
-            self.assertIn("more than 2000000 steps", issue["diagnostics"])
+            self.assertIn("more than 1000000 steps", issue["diagnostics"])
 
     async def test_stored_resources(self) -> None:
         validated(self.world)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
-from ipf.ports.audit.records import ADMIN, Audit, AuditFilter, millisecond_of
+from ipf.ports.audit.records import ADMIN, AuditFilter, millisecond_of
 from ipf.ports.messages.mapping import Origin
 from ipf.store.audit.audit import PostgresAuditStore
 from tests import postgres
@@ -110,78 +110,6 @@ class PostgresAuditTests(AuditContract, TestCase):
         )
         expected = (audit(1).id, audit(1).recorded_at, "client-a", "read", ["Patient/1"], "REG")
         self.assertEqual(row, expected)
-
-
-# Rows of audit_blocks as release 0.9 wrote them: surface, kinds, body.
-_KIND = '["read","R",{},"{}","Lab client","https://idp.example","Practitioner/7","192.0.2.1"]'
-PACKED = (
-    ("default", 0, audit(1).id, audit(8).id, [_KIND.format("0,200", "client-a"), _KIND.format("0,200", "\u00e9")], (
-        "7801d552d10ac22014fd179f1d5367ba7a8f5ea35791b05514c482b5883ea9efe8c7ba67146d91e04b0f393deace19f39cab"
-        "73820b2e693c1fcf9db4665c6aa385148238800214000d18010cc012d0270c73560268bc9a64fc3ba162441123748c18c508"
-        "13236c8c2819cc2bfeadc3a39063b1b541676a653699ad2a721ca4fc749c2083ff0419d24890219b0419924a9021b7041952"
-        "4c907599b27968f79bbacd71217aebfa7c380c5ef4c9843515c5bd65f972b73fb5c7e69a2b14f2af88a193e1f17fb3a33f76"
-        "f13b766eea49a0c22ca63386402fa159d356df6fcc7bcf3b550cbc7f009b7a1b26"
-    )),
-    ("other", 0, audit(20).id, audit(20).id, [_KIND.format("8,401", "client-a")], (
-        "5b5b305d2c5b313736393834363432303030305d2c5b22373030302d383030302d303030303030303030303134225d2c5b31"
-        "325d2c5b2230313930663761342d326236652d376363302d386131312d303030303030303030303134225d2c5b2250617469"
-        "656e742f31225d2c5b5b5d5d2c5b5b5d5d2c5b5d5d"
-    )),
-    ("default", 1, audit(21).id, audit(21).id, [_KIND.format("0,200", "client-a")], (
-        "5b5b305d2c5b313736393834363432313030305d2c5b22373030302d383030302d303030303030303030303135225d2c5b31"
-        "325d2c5b2230313930663761342d326236652d376363302d386131312d303030303030303030303135225d2c5b2250617469"
-        "656e742f31225d2c5b5b2250617469656e742f312f5f686973746f72792f32225d5d2c5b5b2250617469656e742f31225d5d"
-        "2c5b5d5d"
-    )),
-)  # fmt: skip
-UNPACKED = [
-    audit(1), audit(2, origin=Origin("urn:a", "REG", (("ward", "4\u00e9"),))), audit(3, target=None, agent="\u00e9"),
-    *(audit(number) for number in range(4, 9)),
-    audit(20, tenant="other", outcome=8, status=401, entities=(), patients=()), audit(21, surface=ADMIN),
-]  # fmt: skip
-
-
-class PackedAuditTests(TestCase):
-    """Records that an earlier release wrote."""
-
-    async def packed(self, *, tenants: bool) -> PostgresAuditStore:
-        """A store with such rows."""
-        self.database = await postgres.database(self, "fhir", tenants=tenants)
-        await self.database.all_tenants.many("INSERT INTO partitions (name) VALUES ('default'), ('other')"
-                                          " ON CONFLICT DO NOTHING")  # fmt: skip
-        for tenant, surface, first, last, kinds, body in PACKED:
-            written = ",".join(f"'{kind}'" for kind in kinds)
-            await self.database.all_tenants.many(
-                "INSERT INTO audit_blocks (partition_id, surface, first_id, last_id, kinds, counts, keys, body) "
-                f"SELECT id, {surface}, '{first}', '{last}', ARRAY[{written}], '{{1}}', '{{1}}', '\\x{body}' "
-                f"FROM partitions WHERE name = '{tenant}'"
-            )
-        return PostgresAuditStore(self.database)
-
-    async def all(self, trail: PostgresAuditStore) -> list[Audit]:
-        """Every record, oldest first."""
-        return (await trail.page(None, AuditFilter(), 50, 0))[1][::-1]
-
-    async def test_they_become_rows(self) -> None:
-        for tenants in (False, True):
-            trail = await self.packed(tenants=tenants)
-            self.assertEqual([await trail.unpack(2), await trail.unpack(2), await trail.unpack(2)], [2, 8, 0])
-            self.assertEqual(await self.all(trail), UNPACKED)
-            self.assertEqual(await self.database.all_tenants.many("SELECT 1 FROM audit_blocks"), [])
-            self.assertEqual(await trail.count("default", AuditFilter(keys=(("e:Patient/1",),))), 9)
-
-    async def test_a_failure_loses_nothing_and_a_repeat_doubles_nothing(self) -> None:
-        trail = await self.packed(tenants=False)
-        await trail.append(UNPACKED[:4])
-        await self.database.many("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-                                 " $$ BEGIN RAISE 'no'; END $$")  # fmt: skip
-        await self.database.many("CREATE TRIGGER refuse BEFORE DELETE ON audit_blocks EXECUTE FUNCTION refuse()")
-        with self.assertRaises(Problem):
-            await trail.unpack(9)
-        self.assertEqual(await self.all(trail), UNPACKED[:4])
-        await self.database.many("DROP TRIGGER refuse ON audit_blocks")
-        self.assertEqual(await trail.unpack(9), len(UNPACKED))
-        self.assertEqual(await self.all(trail), UNPACKED)
 
 
 class DividedAuditTests(AuditContract, TestCase):

@@ -141,7 +141,7 @@ class PostgresInboxTest(contract.InboxContract):
             ("inbox_recover_stale(60, 1, 2, 3, 4)", "message_states_"),
             ("inbox_reschedule(310)", "message_states_claim"),
             ("inbox_settle('1', '1', 'DELIVERED', '0', '', '', '', '', 'f')", "message_states_pkey"),
-            ("inbox_get(1)", "message_bodies_first_pkey"),
+            ("inbox_get(1)", "message_bodies_1_pkey"),
         ):
             plan = "\n".join(row[0] for row in await self.database.many(f"EXPLAIN EXECUTE {call}"))
             self.assertIn(index, plan, plan)

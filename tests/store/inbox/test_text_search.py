@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
@@ -15,12 +14,9 @@ from ipf.errors import Category, Problem
 from ipf.ports import MessageFilter, Received, Settlement, Status
 from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.store.inbox import pages, text_index, text_search
-from ipf.store.inbox.inbox import STATEMENTS, PostgresInbox
+from ipf.store.inbox.inbox import PostgresInbox
 from ipf.store.inbox.text_index import BATCH, PostgresMessageIndex, bounded
 from ipf.store.inbox.text_search import tsquery
-from ipf.store.postgres.connect import connect
-from ipf.store.postgres.database import Database
-from ipf.store.postgres.migrate import migrate, migrations
 from ipf.store.postgres.quoting import literal
 from tests import postgres
 
@@ -212,31 +208,6 @@ class SearchTest(TestCase):
         self.assertEqual((await self.found(source_system="LAB", status=Status.RECEIVED))[0], 4)
         page = await self.inbox.page(MessageFilter(text="hansen"), 50, 0)
         self.assertEqual((page.total, page.is_exact, page.index_lag), (2, False, 5))
-
-    async def test_a_database_with_messages_is_indexed_again(self) -> None:
-        """The migration resets the index; unindexed messages are found one by one."""
-        url = await postgres.fresh_url(None)
-        await migrate(url, "ipf", reactor=reactor, known=migrations("ipf")[:9])
-        connection = await connect(url, reactor=reactor)
-        self.addCleanup(connection.close)
-        await connection.run(
-            "INSERT INTO message_bodies (tenant, received_at, source_protocol, source_system, source_id, message_type,"
-            " correlation_id, listener, charset, raw_content_type, raw_message) SELECT 'default', now(), '', 'LAB',"
-            " 'C' || n, 'ADT_A01', gen_random_uuid(), '', 'utf-8', '', 'MSH|hansen' FROM generate_series(0, 2) n;"
-            "INSERT INTO message_states (id, tenant, status, received_at, ready_at)"
-            " SELECT id, tenant, 'RECEIVED', received_at, received_at FROM message_bodies;"
-            "INSERT INTO message_chunks VALUES ('default', 0, decode(repeat('00', 128), 'hex'), 3);"
-            "UPDATE message_index_state SET indexed_to = 3"
-        )
-        await migrate(url, "ipf", reactor=reactor)
-        self.database = Database(url, reactor=reactor, size=2, statements=STATEMENTS)
-        self.addCleanup(lambda: Deferred.fromCoroutine(self.database.close()))
-        self.inbox = PostgresInbox(self.database)
-        self.index = PostgresMessageIndex(self.database, lambda: self.now)
-        expected = (3, ["C2", "C1", "C0"])
-        self.assertEqual((await self.found(text="hansen"), (await self.found())[0]), (expected, 3))
-        self.assertEqual(await self.indexed(), 3)
-        self.assertEqual((await self.found(text="hansen"), (await self.found())[0]), (expected, 3))
 
     async def test_every_tenant(self) -> None:
         """Messages of several tenants are found by tenant, and all of them by `*`."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import weakref
+from threading import get_ident
 from typing import Any
 
 from psycopg2 import OperationalError
-from psycopg2.errors import QueryCanceled, UniqueViolation
+from psycopg2.errors import QueryCanceled, UndefinedTable, UniqueViolation
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.trial.unittest import TestCase
 from txpostgres import txpostgres
 
 from ipf.errors import StoreUnreachable
 from ipf.store.postgres.connect import connect
-from ipf.store.postgres.driver import FailoverConnection, Row
+from ipf.store.postgres.driver import LARGE_STATEMENT, FailoverConnection, Row
 from tests import postgres
 from tests.waiting import PATIENCE, turns, until
+
+
+def threadpool_is_busy() -> bool:
+    """Whether a thread of the reactor works."""
+    return bool(reactor.getThreadPool().working)  # type: ignore[attr-defined]  # of a reactor with threads
+
 
 KILL = "SELECT pg_terminate_backend({})"
 
@@ -122,6 +130,47 @@ class DriverTest(TestCase):
         text = "x" * 20_000_000
         ((found,),) = await self._rows(f"SELECT '{text}'")
         self.assertEqual(len(found), len(text))
+
+    async def test_large_statements_are_handed_over_in_a_thread(self) -> None:
+        """libpq copies them.  Small ones are not: a thread costs more than they do."""
+        threads: list[int] = []
+        table = f"SELECT length('{'x' * LARGE_STATEMENT}')"
+        for sql, wanted in ((table, LARGE_STATEMENT), ("SELECT 3", 3), (table, LARGE_STATEMENT)):
+            cursor = self.driver.cursor()
+            real = cursor._cursor
+
+            class Watched:
+                """psycopg2's cursor; notes which thread executes."""
+
+                def execute(self, text: str, params: Any = None, real: Any = real) -> None:
+                    threads.append(get_ident())
+                    real.execute(text)
+
+            cursor._cursor = Watched()
+            await cursor.execute(sql)
+            self.assertEqual(real.fetchall(), [(wanted,)])
+        self.assertEqual([one == get_ident() for one in threads], [False, True, False])
+
+    async def test_large_statements_that_fail(self) -> None:
+        """An error of SQL; a server that dies meanwhile; a connection that is closed meanwhile, or was before."""
+        large = f"SELECT '{'x' * LARGE_STATEMENT}'"
+        await self.assertFailure(Deferred.fromCoroutine(self._rows(f"{large} FROM nowhere")), UndefinedTable)
+        self.assertEqual(await self._rows("SELECT 1"), [(1,)])
+        dying = Deferred.fromCoroutine(self._rows(f"SELECT pg_sleep(300); {large}"))
+        await self._kill()
+        await self.assertFailure(dying, OperationalError, ConnectionDone)
+        for end in ("close", "cancel"):
+            driver = FailoverConnection(reactor)
+            await driver.connect(self.url)
+            running = driver.cursor().execute(large)
+            if end == "close":
+                driver.close()
+                self.failureResultOf(running, ConnectionDone)
+            else:
+                running.cancel()
+                self.failureResultOf(running, CancelledError)
+            await until(lambda: not threadpool_is_busy())  # what comes later ends nothing
+            self.assertTrue(driver.closed)
 
     async def test_rows_are_not_kept(self) -> None:
         """A connection of the pool that waits holds nothing of its last query."""

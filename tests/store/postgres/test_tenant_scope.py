@@ -90,7 +90,7 @@ _TABLES = (
     "resources|resource_versions|index_text|index_date|index_quantity|index_words|index_units|receipts|subscription_states|"
     "subscription_events|subscription_topics|subscription_grants|delivery_attempts|reindex_jobs|export_jobs|export_parts|"
     "jobs|job_results|job_files|"
-    "websocket_tokens|audit_blocks|audit_records|identity_answers"
+    "websocket_tokens|audit_records|identity_answers"
 )
 _TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+({_TABLES})\b")
 _BOUND = re.compile(

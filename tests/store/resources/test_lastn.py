@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from twisted.internet import defer
-
-from ipf.errors import Problem
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres import prepared
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
-from ipf.store.resources.reindex import PostgresReindexQueue
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.store.resources.searches import lastn
 from tests import postgres
 from tests.contracts import lastn as contract
 from tests.fakes import MemoryFhirStore
-
-_UNINDEXED = (
-    "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code = '$lastn');"
-    "INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)"
-    " SELECT 1, 'Observation', '', 'last observations', max(rid) FROM resources"
-)
 
 
 class MemoryLastnTest(contract.LastnContract):
@@ -55,19 +45,6 @@ class PostgresLastnTest(contract.LastnContract):
         self.database = await postgres.database(self, "fhir", tenants=True)
         self.store = PostgresFhirStore(self.database)
         await self.test_questions()
-
-    async def test_observations_of_an_earlier_release(self) -> None:
-        """Matches are read until a job has indexed them."""
-        await self.create(*contract.WORLD)
-        await self.database.many(_UNINDEXED)
-        for criteria, most, expected in contract.QUESTIONS:
-            self.assertEqual(await self.found(criteria, most), expected.split(), (criteria, most))
-        self.patch(lastn, "MAX_FILTERED", 0)
-        await self.assertFailure(defer.Deferred.fromCoroutine(self.found("patient=ann")), Problem)
-        queue = PostgresReindexQueue(self.database)
-        while await queue.is_open():
-            await queue.run_batch(4)
-        self.assertEqual(await self.found("patient=ann&code=a"), ["a3"])
 
     async def test_plan(self) -> None:
         """Steps and entries come from the index in order, whether tables have statistics or not."""

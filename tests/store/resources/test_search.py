@@ -12,7 +12,6 @@ from ipf.errors import Category, Problem
 from ipf.fhir.index.words import index_words
 from ipf.fhir.search.language.query import parse_criteria
 from ipf.store.postgres import connection, prepared
-from ipf.store.postgres.migrate import migrations
 from ipf.store.postgres.prepared import DynamicStatement
 from ipf.store.postgres.symbols import SymbolTable
 from ipf.store.resources import reindex
@@ -112,25 +111,6 @@ class PostgresSearchTest(contract.SearchContract):
         self.patch(search_texts, "MAX_TEXTS", 0)
         await self.test_texts_of_codes()
 
-    async def test_texts_of_resources_of_an_earlier_release(self) -> None:
-        """Resources are read until a job has indexed them."""
-        await self.create(*WORLD)
-        await self.database.many(
-            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code LIKE '%:text');"
-            "INSERT INTO reindex_jobs (partition_id, resource_types, parameters, reason, until_rid)"
-            " SELECT 1, string_agg(DISTINCT resource_type, ','), '', 'texts of codes', max(rid) FROM resources"
-        )
-        self.patch(search_run, "MAX_FILTERED", 0)
-        refused = defer.Deferred.fromCoroutine(self.found("Observation?code:text=fever"))
-        await self.assertFailure(refused, Problem)
-        self.patch(search_run, "MAX_FILTERED", 20_000)
-        self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
-        queue = PostgresReindexQueue(self.database)
-        while await queue.is_open():
-            await queue.run_batch(4)
-        self.patch(search_run, "MAX_FILTERED", 0)
-        self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
-
     async def test_a_resource_that_cannot_be_indexed_keeps_no_other(self) -> None:
         """It keeps the entries that it has, and the job ends."""
         await self.create(*WORLD)
@@ -154,28 +134,6 @@ class PostgresSearchTest(contract.SearchContract):
         self.patch(search_run, "MAX_FILTERED", 0)
         self.assertEqual(await self.found("Observation?code:text=fever"), ["temp"])
         self.assertTrue(self.flushLoggedErrors(ZeroDivisionError))
-
-    async def test_words_of_names_of_an_earlier_release(self) -> None:
-        """The beginnings are found until a job has indexed the words."""
-        await self.create(*NAMES)
-        before = await self.database.many("SELECT count(*) FROM index_text")
-        await self.database.many(
-            "DELETE FROM index_text WHERE param IN (SELECT id FROM search_parameters WHERE code LIKE '%:word');"
-            "DELETE FROM search_parameters WHERE code LIKE '%:word'"
-        )
-        self.store = PostgresFhirStore(self.database)
-        self.assertEqual(await self.found("Patient?family=quinones"), [])
-        self.assertEqual(await self.found("Patient?family=carreno"), ["luz"])
-        (words,) = [one for one in migrations("fhir") if one.name == "040-words-of-names"]
-        await self.database.many(words.sql)
-        queue = PostgresReindexQueue(self.database)
-        (job,) = await queue.jobs("default", 10)
-        self.assertEqual(job.reason, "words of names")
-        self.assertEqual(job.resource_types, ("Organization", "Patient", "Questionnaire"))
-        while await queue.is_open():
-            await queue.run_batch(2)
-        self.assertEqual(await self.found("Patient?family=quinones"), ["luz"])
-        self.assertEqual(await self.database.many("SELECT count(*) FROM index_text"), before)
 
     async def test_a_batch_of_large_resources_is_smaller(self) -> None:
         """A resource that is larger than a batch is one by itself.  Its reading is left to a thread."""

@@ -39,17 +39,21 @@ from ipf.store.resources.identity import PostgresIdentityAnswers
 from ipf.store.resources.resources import PostgresFhirStore
 from ipf.subscriptions.matching import MatchingIndex
 from ipf.wire.admin import app as admin
+from ipf.wire.admin import messages
 from ipf.wire.admin.access import AdminAccess
+from ipf.wire.admin.inbox import effects as admin_effects
+from ipf.wire.admin.inbox import jobs, rejects, unmapped
 from ipf.wire.admin.inbox import unread as admin_unread
-from ipf.wire.admin.klein_app import Routes
+from ipf.wire.admin.patients import identity
 from ipf.wire.admin.patients.identity import IdentityAdmin
-from ipf.wire.admin.routes import Operations
-from ipf.wire.admin.schemas.document import document
+from ipf.wire.admin.route import AnyMounted, Mounted
+from ipf.wire.admin.systems import subscriptions
 from ipf.wire.admin.systems.subscriptions import SubscriptionAdmin
+from ipf.wire.reference.table import DOCUMENT_ROUTES, admin_document
 from tests import postgres
 from tests.pipeline.test_worker import MemoryNotifier
 
-DOCUMENT = document("1")
+DOCUMENT = admin_document("1")
 
 
 def now() -> datetime:
@@ -104,22 +108,31 @@ class OperatorsTest(TestCase):
     async def _listen(self, token: str | None, read_token: str | None = None) -> None:
         preview = ReplayPreviewer(self.inbox, self.mapper, self.fhir, self.matcher, now, ("ADT_A04",), as_claimed)
         effects = PostgresEffects(self.fhir_database)
-        given = {"IPF_MAX_ATTEMPTS"}
         settings = Settings(admin_token=token or "s3cret", max_attempts=7)
-        more = Operations(self.inbox, self.codes, self.message_admin, effects, preview, settings, given, "1")
-        access = AdminAccess(token, read_token)
-        root = Resource()
         queue = PostgresDeliveryQueue(self.fhir_database)
-        subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, self.no_endpoint, "admin")
-        routes = [more, self._identity(), admin_unread.routes(self.unread), *self.more_routes()]
-        found = admin.resource(self.inbox, self.notifier, access, self.codes, subscriptions=subscriptions, more=routes)
+        admin_of_subscriptions = SubscriptionAdmin(queue, self.change_status, self.notifier, self.no_endpoint, "admin")
+        tables = [
+            Mounted(messages.ROUTES, messages.Messages(self.inbox, self.notifier)),
+            Mounted(admin_effects.ROUTES, admin_effects.Effects(self.inbox, self.message_admin, effects, self.codes)),
+            Mounted(jobs.ROUTES, jobs.Jobs(self.message_admin, preview)),
+            Mounted(rejects.ROUTES, self.message_admin),
+            Mounted(rejects.CONFIG_ROUTES, rejects.Configuration(settings, {"IPF_MAX_ATTEMPTS"})),
+            Mounted(unmapped.ROUTES, unmapped.Codes(self.codes, self.notifier)),
+            Mounted(subscriptions.ROUTES, admin_of_subscriptions),
+            Mounted(identity.ROUTES, self._identity()),
+            Mounted(DOCUMENT_ROUTES, json.dumps(DOCUMENT).encode()),
+            admin_unread.routes(self.unread),
+            *self.more_routes(),
+        ]
+        root = Resource()
+        found = admin.resource(AdminAccess(token, read_token), tables)
         root.putChild(b"admin", found)
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}/admin"
         self.addCleanup(port.stopListening)
 
-    def more_routes(self) -> list[Routes]:
+    def more_routes(self) -> list[AnyMounted]:
         """Further paths."""
         return []
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-from klein import Klein
 from twisted.trial.unittest import TestCase
 
 from ipf.errors import Problem
@@ -193,8 +192,3 @@ class AuditHookTests(TestCase):
         hook = admin_audit.audit_hook(broken, self.access.caller, lambda: datetime.now(UTC), id_suffixes())
         hook(request("messages"), Answer(200), datetime.now(UTC))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-
-    def test_it_is_mounted(self) -> None:
-        app = Klein()
-        admin_audit.routes(MemoryAuditStore())(app, lambda web, work: None)
-        self.assertEqual([rule.rule for rule in app.url_map.iter_rules()], ["/audit"])

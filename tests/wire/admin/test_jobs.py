@@ -9,7 +9,6 @@ from typing import Any
 from openapi_spec_validator import validate
 from twisted.trial.unittest import TestCase
 
-from ipf.config.settings import Settings
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.pipeline.maintenance.jobs import Jobs
 from ipf.ports import FhirEffects, FiredEvent, Status
@@ -17,23 +16,9 @@ from ipf.rest.write.commit import commit
 from ipf.rest.write.unit import Entry, Method, single
 from ipf.wire.admin import app as admin
 from ipf.wire.admin.access import OPEN_PATHS, AdminAccess
-from ipf.wire.admin.audit import export as audit_export
-from ipf.wire.admin.audit import records as admin_audit
-from ipf.wire.admin.audit import views as audit_views
-from ipf.wire.admin.inbox import ingest as admin_ingest
-from ipf.wire.admin.inbox import unread as admin_unread
 from ipf.wire.admin.inbox.effects import effects_status
-from ipf.wire.admin.mapping import profiles as admin_profiles
-from ipf.wire.admin.mapping import workbench as admin_workbench
-from ipf.wire.admin.patients.erasure import ErasureAdmin
-from ipf.wire.admin.patients.identity import IdentityAdmin
-from ipf.wire.admin.patients.merges import PatientMergeAdmin
-from ipf.wire.admin.routes import Operations
-from ipf.wire.admin.systems import destinations as admin_destinations
-from ipf.wire.admin.systems import retention as admin_retention
-from ipf.wire.admin.systems import sources as admin_sources
-from ipf.wire.admin.systems import views as admin_views
-from ipf.wire.reference import page as reference
+from ipf.wire.admin.route import Mounted
+from ipf.wire.reference.table import ADMIN
 from tests.waiting import turns
 from tests.wire.admin.operators import DOCUMENT, OperatorsTest, adt, as_deferred, now
 
@@ -337,18 +322,7 @@ class OpenApiTest(TestCase):
 
     def test_the_document_names_what_is_served(self) -> None:
         """Exactly the served paths and methods; `/admin/observe` has its own document."""
-        fake: Any = object()
-        operations = Operations(fake, fake, fake, fake, fake, Settings(), (), "1")
-        more = [
-            operations, admin_audit.routes(fake), audit_export.routes(fake, fake),
-            audit_views.routes(), admin_profiles.routes(fake, fake),
-            admin_retention.routes(fake, fake, fake), admin_sources.routes(fake, fake),
-            admin_destinations.routes(fake, fake), admin_unread.routes(fake),
-            IdentityAdmin(fake, fake, fake, fake, fake, ""), PatientMergeAdmin(fake, fake, ""),
-            ErasureAdmin(fake, fake, fake, ""), admin_ingest.routes(fake, fake), admin_workbench.routes(fake, fake),
-            reference.routes({}), admin_views.routes(fake, fake),
-        ]  # fmt: skip
-        served = admin.resource(fake, fake, AdminAccess(None), fake, fake, fake, more=more)._app.url_map  # type: ignore[attr-defined]
+        served = admin.resource(AdminAccess(None), [Mounted(ADMIN, None)])._app.url_map  # type: ignore[attr-defined]
         found = {
             (re.sub("<[a-z_]+>", "{id}", "/admin" + rule.rule), method.lower())
             for rule in served.iter_rules()

@@ -55,8 +55,8 @@ class InstallTests(TestCase):
         await self.installation.start()
         bench = Workbench(self.installation, inbox, at_once, lambda: datetime(2026, 3, 4, tzinfo=UTC))
         notifier, root = MemoryNotifier(), Resource()
-        more = [admin_workbench.routes(bench, notifier)]
-        root.putChild(b"admin", admin.resource(inbox, notifier, AdminAccess("s3cret"), more=more))
+        tables = [admin_workbench.routes(bench, notifier)]
+        root.putChild(b"admin", admin.resource(AdminAccess("s3cret"), tables))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))

@@ -18,9 +18,11 @@ from twisted.web.server import Site
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import Answer, MessageFilter, MessagePage, MessageRow, Request, Status, WrongState
 from ipf.wire.admin import app as admin
+from ipf.wire.admin import messages
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.klein_app import respond
 from ipf.wire.admin.messages import readable, refusal, timestamp, window
+from ipf.wire.admin.route import Mounted
 from ipf.wire.http.serving import shielded
 from tests.pipeline.test_worker import MemoryNotifier
 
@@ -112,7 +114,8 @@ class AdminTests(TestCase):
         self.notifications = 0
         self.notifier.subscribe("inbox", self.count_ring)
         root = Resource()
-        root.putChild(b"admin", admin.resource(self.inbox, self.notifier, AdminAccess(token)))
+        table = Mounted(messages.ROUTES, messages.Messages(self.inbox, self.notifier))
+        root.putChild(b"admin", admin.resource(AdminAccess(token), [table]))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         pool = HTTPConnectionPool(reactor, persistent=False)
         self.client = HTTPClient(Agent(reactor, pool=pool))

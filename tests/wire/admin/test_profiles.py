@@ -70,9 +70,9 @@ class ProfilesCase(TestCase):
         self.notifier, self.notified = MemoryNotifier(), [0]
         self.notifier.subscribe("mapping", lambda: self.notified.append(1))
         access = AdminAccess("s3cret", "look")
-        root, fake = Resource(), MemoryInbox()
-        more = [admin_profiles.routes(self.profiles, self.notifier)]
-        root.putChild(b"admin", admin.resource(fake, self.notifier, access, more=more))
+        root = Resource()
+        tables = [admin_profiles.routes(self.profiles, self.notifier)]
+        root.putChild(b"admin", admin.resource(access, tables))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))

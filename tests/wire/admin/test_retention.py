@@ -18,7 +18,7 @@ from ipf.ports.audit.records import Audit
 from ipf.ports.messages.statistics import RetentionPolicy, RetentionState
 from ipf.wire.admin.access import AdminAccess
 from ipf.wire.admin.audit.records import audit_hook
-from ipf.wire.admin.klein_app import application
+from ipf.wire.admin.klein_app import application, mount
 from ipf.wire.admin.messages import refusal
 from ipf.wire.admin.systems.retention import routes
 from tests.pipeline.maintenance.test_retention import MemoryPruner
@@ -39,7 +39,7 @@ class RetentionTests(TestCase):
         self.trail: list[Audit] = []
         audit = audit_hook(self.trail.append, access.caller, lambda: NOW, lambda: "id")
         app, run = application(access.check, refusal, audit)
-        routes(self.pruner, policy, count)(app, run)
+        mount(app, run, routes(self.pruner, policy, count))
         root.putChild(b"admin", app.resource())
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipf.ports.messages.saved_views import LONGEST_NAME, LONGEST_QUERY, MOST_VIEWS
 from ipf.store.inbox.saved_views import PostgresSavedViews
-from ipf.wire.admin.klein_app import Routes
+from ipf.wire.admin.route import AnyMounted
 from ipf.wire.admin.systems import views
 from tests.wire.admin.operators import OperatorsTest
 
@@ -14,7 +14,7 @@ MINE = {"area": "messages", "name": "Failed", "query": "status=FAILED"}
 
 
 class ViewsTests(OperatorsTest):
-    def more_routes(self) -> list[Routes]:
+    def more_routes(self) -> list[AnyMounted]:
         """The paths of views."""
         return [views.routes(PostgresSavedViews(self.database), "the token")]
 

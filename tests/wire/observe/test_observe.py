@@ -35,21 +35,21 @@ from ipf.ports.messages.statistics import (
     TracedMessage,
     TracedResource,
 )
+from ipf.wire.admin import app as admin
 from ipf.wire.admin.access import OPEN_PATHS
 from ipf.wire.admin.actuator import Component, Health
 from ipf.wire.admin.audit.records import audit_hook
-from ipf.wire.admin.klein_app import application, respond
-from ipf.wire.admin.messages import refusal as admin_refusal
+from ipf.wire.admin.klein_app import respond
 from ipf.wire.observe import interfaces
-from ipf.wire.observe.app import routes
+from ipf.wire.observe.app import resource
 from ipf.wire.observe.observe import Facts, Observe, buckets, refusal
-from ipf.wire.observe.openapi import document
+from ipf.wire.reference.table import observe_api_document
 from tests.wire.admin.test_messages import row
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWN = "6f1e1b5e-0c38-4b3c-9c51-0242ac120002"
 HOUR = NOW.replace(minute=0, second=0, microsecond=0)
-DOCUMENT = document("1.2.3")
+DOCUMENT = observe_api_document("1.2.3")
 TOKEN = "letmein"
 FINDING = IdentityFinding(
     ConflictKind.AMBIGUOUS, "Patient", (IdentityKey("urn:mrn", "MR", "4711"),), ("Patient/a", "Patient/b")
@@ -232,15 +232,15 @@ class ObserveTests(TestCase):
         root = Resource()
         self.trail: list[Audit] = []
         audit = audit_hook(self.trail.append, lambda _: Caller(subject="admin"), lambda: NOW, lambda: "id")
-        app, run = application(self.check_token, admin_refusal)
-        routes(observe, self.check_token, "1.2.3", audit)(app, run)
-        root.putChild(b"admin", app.resource())
+        observed = resource(observe, self.check, DOCUMENT, audit)
+        access: Any = self
+        root.putChild(b"admin", admin.resource(access, [], below={"observe": observed}))
         port = reactor.listenTCP(0, Site(root), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.client = HTTPClient(Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False)))
         self.base = f"http://127.0.0.1:{port.getHost().port}"
 
-    def check_token(self, request: Request) -> Caller:
+    def check(self, request: Request) -> Caller:
         if (
             self.token
             and request.path not in OPEN_PATHS
@@ -421,7 +421,7 @@ class ObserveTests(TestCase):
         async def broken(_: Request) -> Any:
             raise ZeroDivisionError
 
-        answer = await respond(self.check_token, refusal, Request("GET", (), (), {}, b"", "", OWN), broken)
+        answer = await respond(self.check, refusal, Request("GET", (), (), {}, b"", "", OWN), broken)
         check("/admin/observe/dlq", answer.status, json.loads(answer.body))
         self.assertEqual((answer.status, len(self.flushLoggedErrors(ZeroDivisionError))), (500, 1))
         self.assertEqual(Problem(Category.INTERNAL, "").rendering.http_status, 500)

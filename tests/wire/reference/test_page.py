@@ -10,12 +10,11 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from ipf.wire.admin.schemas.document import document as admin_document
-from ipf.wire.observe.openapi import document as observe_document
 from ipf.wire.reference.operations import reference_of
 from ipf.wire.reference.page import page_of
+from ipf.wire.reference.table import admin_document, observe_api_document
 
-DOCUMENTS = {"admin": admin_document("1"), "observe": observe_document("1")}
+DOCUMENTS = {"admin": admin_document("1"), "observe": observe_api_document("1")}
 
 
 def document_of(schema: dict[str, Any]) -> dict[str, Any]:

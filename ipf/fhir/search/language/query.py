@@ -86,7 +86,8 @@ def parse_criteria(text: str, *, strict: bool = True, base_url: str = "") -> Que
 
 def for_write(query: Query) -> Query:
     """The search of a conditional write or reference: a later word of a name makes nobody the one that is meant."""
-    return replace(query, terms=tuple([replace(term, test=by_beginnings(term.test)) for term in query.terms]))
+    terms = tuple([replace(term, test=by_beginnings(term.test)) for term in query.terms])
+    return replace(query, terms=terms, count=None)
 
 
 def by_token(resource_type: str, code: str, system: str, value: str) -> Query | None:

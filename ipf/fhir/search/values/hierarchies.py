@@ -13,12 +13,12 @@ from functools import cache
 from typing import Literal
 
 from ipf.errors import Category, Problem
-from ipf.fhir.index.entries import clean
+from ipf.fhir.index.entries import clean, token_value
 from ipf.fhir.index.sources import sources
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.model.reference import local_reference
-from ipf.fhir.search.values.parameter import RequestedParameter, on_each_code
-from ipf.ports.queries.predicates import NOTHING, ReferenceIn, Test, TextEquals, TextPrefix
+from ipf.fhir.search.values.parameter import RequestedParameter, any_of, on_each_code
+from ipf.ports.queries.predicates import NOTHING, AllOf, ReferenceIn, Test, TextEquals, TextPrefix
 
 _PARENTS = ("partof", "part-of", "parent")
 _CANONICAL = frozenset({"canonical", "uri", "url"})
@@ -59,12 +59,7 @@ def by_url(requested: RequestedParameter, text: str) -> list[Test]:
     """The test of a URL with `:above` or `:below`: by its version if it has one, else by its path."""
     url, bar, version = (clean(part) for part in text.partition("|"))
     if bar and version:
-        if requested.modifier == "above":
-            parts = version.split(".")
-            values = [f"{url}|{'.'.join(parts[:length])}" for length in range(1, len(parts) + 1)]
-            return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(values))))
-        exact = on_each_code(requested, lambda code: TextEquals(code, (f"{url}|{version}",)))
-        return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, f"{url}|{version}."))]
+        return [*_by_version(requested, url, version), *of_version(requested, text)]
     if not url.startswith("http"):
         return [NOTHING]  # only URLs have a hierarchy
     if requested.modifier == "below":
@@ -72,6 +67,37 @@ def by_url(requested: RequestedParameter, text: str) -> list[Test]:
         exact = on_each_code(requested, lambda code: TextEquals(code, (url,)))
         return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, path))]
     return on_each_code(requested, lambda code: TextEquals(code, tuple(sorted(_ancestors(url)))))
+
+
+def of_version(requested: RequestedParameter, text: str) -> list[Test]:
+    """The test of a definition's own URL with a version, `url|1.0`: it has them in two elements, each with its index.
+
+    None for a parameter that is not about the `url` of a resource with a `version`, and for a URL without one.
+    """
+    url, _, version = (clean(part) for part in text.partition("|"))
+    known = sources(requested.resource_type) if requested.resource_type else {}
+    if not version or not {"url", "version"} <= known.keys() or requested.source.codes != known["url"].codes:
+        return []
+    exact = [token_value(one, "") for one in _versions_above(version)]
+    tests: list[Test] = [TextEquals("version", tuple(sorted(exact if requested.modifier == "above" else exact[-1:])))]
+    if requested.modifier == "below":
+        tests.append(TextPrefix("version", f"{version}."))
+    return [AllOf((TextEquals(code, (url,)), any_of(tests))) for code in requested.source.codes]
+
+
+def _by_version(requested: RequestedParameter, url: str, version: str) -> list[Test]:
+    """The tests of canonical references, whose index has the version in the URL."""
+    if requested.modifier == "above":
+        values = tuple(sorted(f"{url}|{one}" for one in _versions_above(version)))
+        return on_each_code(requested, lambda code: TextEquals(code, values))
+    exact = on_each_code(requested, lambda code: TextEquals(code, (f"{url}|{version}",)))
+    return [*exact, *on_each_code(requested, lambda code: TextPrefix(code, f"{url}|{version}."))]
+
+
+def _versions_above(version: str) -> list[str]:
+    """`1`, `1.2` and `1.2.7` of `1.2.7`."""
+    parts = version.split(".", 20)
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _ancestors(url: str) -> set[str]:

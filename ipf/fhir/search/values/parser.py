@@ -20,7 +20,7 @@ from ipf.fhir.index.sources import Source, sources
 from ipf.fhir.model import dates
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.search.values.composites import conjunction, parts_of
-from ipf.fhir.search.values.hierarchies import by_url
+from ipf.fhir.search.values.hierarchies import by_url, of_version
 from ipf.fhir.search.values.parameter import RequestedParameter, any_of, kind_of, on_each_code, split, unescape
 from ipf.fhir.search.values.ranges import date_bounds, moment_bounds, number_bounds
 from ipf.fhir.search.values.tokens import reference, token
@@ -98,7 +98,8 @@ def _string(requested: RequestedParameter, value: str) -> list[Test]:
 def _uri(requested: RequestedParameter, value: str) -> list[Test]:
     text = clean(unescape(value))
     if not requested.modifier:
-        return on_each_code(requested, lambda code: TextEquals(code, (text,)))
+        exact = on_each_code(requested, lambda code: TextEquals(code, (text,)))
+        return [*exact, *of_version(requested, unescape(value))] if "|" in text else exact
     if requested.modifier not in ("above", "below"):
         raise requested.unsupported()
     return by_url(requested, unescape(value))

@@ -14,7 +14,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from ipf.fhir.fhirpath import FhirPathError, compile
+from ipf.fhir.fhirpath import FhirPathError, Host, compile
 from ipf.fhir.fhirpath.items import operators
 from ipf.fhir.model.definitions import definitions
 from ipf.fhir.validation.findings import Json, Run
@@ -71,7 +71,7 @@ def broken_invariant(known: Json, extension: Json, location: str, run: Run) -> s
     variables = {"extension": extension, "resource": run.scope.resource, "rootResource": run.scope.root}
     for rule in rules:
         try:
-            if operators.truth(compile(rule).evaluate(host, variables)) is False:
+            if operators.truth(run.evaluate(compile(rule), host, variables, Host(), location)) is False:
                 return str(rule)
         except FhirPathError:
             continue  # the resource is not at fault when the expression cannot be evaluated
@@ -122,7 +122,8 @@ def _is_within(expression: str, urls: tuple[str, ...]) -> bool:
 
 def _selects(expression: str, place: Place, run: Run) -> bool:
     try:
-        found = compile(expression).evaluate(run.scope.resource)
+        found = run.evaluate(compile(expression), run.scope.resource, {}, Host(), run.scope.location)
+        run.left.steps_left -= len(found)  # each extension asks anew
     except FhirPathError:
         return True  # the resource is not at fault when the expression cannot be evaluated
     if place.primitive is not None:

@@ -71,8 +71,10 @@ def _evaluated(
         scope = run.scope
         variables = {"resource": scope.resource, "rootResource": scope.root}
         try:
-            result = operators.truth(expression.evaluate(focus, variables, host=hosts(run)))
+            result = operators.truth(run.evaluate(expression, focus, variables, hosts(run), location))
         except FhirPathError as wrong:
+            if run.left.used_up_at is not None:
+                return  # one finding says so
             run.note("not-supported", f"{words} - not evaluated: {wrong}", location)
             return
         if result is False:

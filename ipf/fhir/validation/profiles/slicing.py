@@ -164,7 +164,7 @@ def _by_expression(path: str, kind: str | None) -> Callable[[SlicedValue, Run], 
     def values(item: SlicedValue, run: Run) -> list[Any]:
         variables = {"resource": run.scope.resource, "rootResource": run.scope.root}
         try:
-            return expression.evaluate(item.value, variables, host=Host(resolve=run.scope.resolve))
+            return run.evaluate(expression, item.value, variables, Host(resolve=run.scope.resolve), run.scope.location)
         except FhirPathError:
             return []
 

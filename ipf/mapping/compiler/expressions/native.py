@@ -9,6 +9,7 @@ Logic is three-valued as in FHIRPath (True, False, None = empty).  Source: http:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from ipf.fhir.fhirpath.items.nodes import FhirNode
 from ipf.fhir.fhirpath.language import ast
 from ipf.fhir.model.definitions import definitions
+from ipf.hl7.structure import Group as HL7Group
 from ipf.mapping.compiler.kinds import STRING, Kind
 from ipf.mapping.compiler.scope import Variable
 from ipf.mapping.compiler.v2 import children
@@ -68,9 +70,11 @@ def _binary(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
         if left is None or right is None:
             return None
         return _and(left, right) if node.operator == "and" else _or(left, right)
+    by_count = _count_of(node, names, item) if node.operator in _COMPARISONS else None
+    if by_count is not None:
+        return by_count
     if node.operator in ("=", "!="):
-        by_count = _count_of(node, names, item)
-        return by_count if by_count is not None else _equality(node, names, item)
+        return _equality(node, names, item)
     if node.operator == "in":
         return _membership(node, names, item)
     return None
@@ -102,6 +106,11 @@ def _or(left: Decide, right: Decide) -> Decide:
     return decide
 
 
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
 def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     """`path.count() = 1`"""
     left, right = node.left, node.right
@@ -112,8 +121,12 @@ def _count_of(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
     nodes = nodes_of(left.focus, names, item)
     if nodes is None or not isinstance(right, ast.Literal) or type(right.value) is not int:
         return None
-    number, wanted = right.value, node.operator == "="
-    return lambda frame, item: (len(nodes(frame, item)) == number) is wanted
+    number, compare = right.value, _COMPARISONS[node.operator]
+    owner = owner_slot(left.focus.focus, names, item) if isinstance(left.focus, ast.Member) else None
+    if owner is None or not isinstance(left.focus, ast.Member):
+        return lambda frame, item: compare(len(nodes(frame, item)), number)
+    slot, find = owner, children(left.focus.name)
+    return lambda frame, item: compare(len(_held(frame, frame[slot] if slot else item, find)), number)
 
 
 def _equality(node: ast.Binary, names: Names, item: Kind) -> Decide | None:
@@ -228,8 +241,13 @@ def owner_slot(owner: ast.Node | None, names: Names, item: Kind) -> int | None:
 def _present_child(slot: int, find: Callable[[Any], Sequence[Any]], *, wanted: bool) -> Decide:
     """Whether there is a child that is neither empty nor null."""
     if slot:
-        return lambda frame, item: bool(_counted(frame, find(frame[slot]))) is wanted
-    return lambda frame, item: bool(_counted(frame, find(item))) is wanted
+        return lambda frame, item: bool(_held(frame, frame[slot], find)) is wanted
+    return lambda frame, item: bool(_held(frame, item, find)) is wanted
+
+
+def _held(frame: Frame, node: Any, find: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
+    """Children that are not read: those of a group are there, those of a field are made, which takes steps."""
+    return find(node) if type(node) is HL7Group else _counted(frame, find(node))
 
 
 def _is_json(node: ast.Node, names: Names) -> bool:

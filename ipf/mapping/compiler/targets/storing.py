@@ -328,7 +328,7 @@ def make_element(models: Models, element: TargetElement, kind: Kind, slot: int, 
         writer.line(f"r.created.append(({owner}, {key}, v))")
 
     def write(writer: Writer) -> None:
-        if is_found_again:  # an element found again may be of a replayed result (`memo`), which was checked before
+        if is_found_again:
             writer.line(f"{made} = {owner}.get({key})")
             with writer.inside(f"if {made} is None"):
                 write_new(writer)

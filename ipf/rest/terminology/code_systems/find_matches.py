@@ -15,12 +15,12 @@ from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import EveryRule, Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, definitions, not_loaded
+from ipf.rest.terminology.common import TX_RESOURCE, by_id, definitions, loaded, system_and_version, terminology_of
 from ipf.rest.terminology.grounding import with_relatives
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
-PARAMETERS = ("system", "version", "property", "exact", "compositional")
+PARAMETERS = ("system", "version", "property", "exact", "compositional", TX_RESOURCE)
 MOST_MATCHES = 100
 _MOST_PROPERTIES = 20
 Property = tuple[str, str]
@@ -31,16 +31,14 @@ async def find_matches(request: Request, repository: Repository) -> Answer:
     known = await definitions(request, repository, "CodeSystem")
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
     resource = await by_id(request, repository, "CodeSystem")
-    url = str((resource or {}).get("url") or arguments.required("system"))
+    url, version = system_and_version(arguments, resource, {})
     if arguments.boolean("compositional"):
         raise Problem(Category.NOT_SUPPORTED, "post-coordinated expressions are not supported", "compositional")
     properties = [_property(one) for one in arguments.parts("property")]
     if not 0 < len(properties) <= _MOST_PROPERTIES:
         raise Problem(Category.REQUIRED, f"1 to {_MOST_PROPERTIES} properties are required", "property")
-    terminology = known.terminology
-    source = terminology.source(canonical(url, arguments.text("version")))
-    if source is None:
-        raise not_loaded(terminology, url, arguments.text("version"))
+    terminology = await terminology_of(known, arguments, repository)
+    source = loaded(terminology, url, version)
     rules = [_rule(source, one) for one in properties]
     exact = arguments.boolean("exact")
     if isinstance(source, ImportedSystem):

@@ -16,12 +16,21 @@ from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import Facts, ImportedSystem
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, definitions, not_loaded
+from ipf.rest.terminology.common import (
+    TX_RESOURCE,
+    by_id,
+    canonical,
+    definitions,
+    loaded,
+    not_loaded,
+    system_and_version,
+    terminology_of,
+)
 from ipf.rest.terminology.designations import designations_of, display_in
 from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
-PARAMETERS = ("code", "system", "version", "coding", "date", "displayLanguage", "property")
+PARAMETERS = ("code", "system", "version", "coding", "date", "displayLanguage", "property", TX_RESOURCE)
 MOST_CHILDREN = 1000
 _VALUES = {
     "code": "valueCode", "Coding": "valueCoding", "string": "valueString", "integer": "valueInteger",
@@ -44,12 +53,12 @@ async def lookup(request: Request, repository: Repository) -> Answer:
     """CodeSystem/$lookup: display, definition, designations and properties of a code."""
     known = await definitions(request, repository, "CodeSystem")
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, "CodeSystem")
     coding = arguments.structure("coding", "Coding") or {}
-    url = str(coding.get("system") or (resource or {}).get("url") or arguments.required("system"))
+    url, version = system_and_version(arguments, resource, coding)
     code = str(coding.get("code") or arguments.required("code"))
-    version = coding.get("version") or arguments.text("version")
-    conformance, terminology = conformance_of(repository), known.terminology
+    conformance, terminology = conformance_of(repository), await terminology_of(known, arguments, repository)
     found = await _found(conformance, terminology, url, version, code, repository)
     chosen = terminology.imported(canonical(url, version))
     designations = (
@@ -68,8 +77,9 @@ async def _found(
     imported = terminology.imported(canonical(url, version))
     if imported is not None:
         return await _imported(conformance, terminology, imported, code)
-    source = terminology.source(canonical(url, version))
-    if isinstance(source, CodeSystem):
+    if terminology.source(url) is not None:
+        source = loaded(terminology, url, version)
+        assert isinstance(source, CodeSystem), "it is not imported"
         found: _Found = await repository.run_in_thread(lambda: _in_memory(source, code))
         return found
     if url == ucum.SYSTEM:

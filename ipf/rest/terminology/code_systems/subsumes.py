@@ -8,10 +8,19 @@ from ipf.fhir.terminology import Terminology
 from ipf.ports import Answer, Request
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, definitions, not_loaded
+from ipf.rest.terminology.common import (
+    TX_RESOURCE,
+    by_id,
+    canonical,
+    definitions,
+    loaded,
+    not_loaded,
+    system_and_version,
+    terminology_of,
+)
 from ipf.rest.write.repository import Repository
 
-PARAMETERS = ("codeA", "codeB", "codingA", "codingB", "system", "version")
+PARAMETERS = ("codeA", "codeB", "codingA", "codingB", "system", "version", TX_RESOURCE)
 
 
 async def subsumes(request: Request, repository: Repository) -> Answer:
@@ -20,13 +29,14 @@ async def subsumes(request: Request, repository: Repository) -> Answer:
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
     resource = await by_id(request, repository, "CodeSystem")
     a, b = (arguments.structure(name, "Coding") or {} for name in ("codingA", "codingB"))
-    system = str(a.get("system") or (resource or {}).get("url") or arguments.required("system"))
+    system, version = system_and_version(arguments, resource, a)
     if b.get("system", system) != system:
         raise Problem(Category.VALUE, "both codes must be of one code system", "codingB")
-    wanted = canonical(system, a.get("version") or arguments.text("version"))
+    terminology, wanted = await terminology_of(known, arguments, repository), canonical(system, version)
+    loaded(terminology, system, version)
     codes = [str(one.get("code") or arguments.required(name)) for one, name in ((a, "codeA"), (b, "codeB"))]
-    await conformance_of(repository).recall(known.terminology, [(wanted, code) for code in codes])
-    outcome: str = await repository.run_in_thread(lambda: outcome_of(known.terminology, wanted, *codes))
+    await conformance_of(repository).recall(terminology, [(wanted, code) for code in codes])
+    outcome: str = await repository.run_in_thread(lambda: outcome_of(terminology, wanted, *codes))
     return Answer(200, dumps(parameters_of({"name": "outcome", "valueCode": outcome})))
 
 

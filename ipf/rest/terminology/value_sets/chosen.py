@@ -8,13 +8,12 @@ from ipf.fhir.terminology.implicit import set_and_version
 from ipf.fhir.terminology.valueset import Membership, facts_of
 from ipf.ports import Json
 from ipf.rest.http.arguments import Arguments
-from ipf.rest.write.conformance import Conformance, Definitions
+from ipf.rest.write.conformance import Conformance
 
 
 def value_set_of(
     resource: Json | None,
     conformance: Conformance,
-    definitions: Definitions,
     terminology: Terminology,
     arguments: Arguments,
     bound: str | None = None,
@@ -26,10 +25,16 @@ def value_set_of(
     resource = arguments.structure("valueSet", "ValueSet") or resource
     if resource is not None:
         return resource, terminology.expansion(facts_of(resource))
-    url, version = set_and_version(bound or arguments.required("url"))
-    version = arguments.text("valueSetVersion") or version
-    members = terminology.members(f"{url}|{version}" if version else url)
-    found = definitions.stored.get(("ValueSet", url)) or conformance.catalog.by_url("ValueSet", url)
+    url, of_url = set_and_version(bound or arguments.required("url"))
+    version = arguments.text("valueSetVersion") or of_url
+    canonical = f"{url}|{version}" if version else url
+    found = terminology.resource("ValueSet", canonical) or conformance.catalog.by_url("ValueSet", canonical)
+    if found is None and version:
+        other = terminology.resource("ValueSet", url) or conformance.catalog.by_url("ValueSet", url)
+        if other is not None and other.get("version"):
+            text = f"the value set {canonical[:300]} is not loaded; loaded: version {str(other['version'])[:100]}"
+            raise Problem(Category.NOT_FOUND, text)
+    members = terminology.members(canonical)
     return found or {"resourceType": "ValueSet", "url": url, "status": "unknown"}, members
 
 

@@ -22,7 +22,7 @@ from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import ALL, EveryRule, Facts, ImportedSystem, IsActive, Listed, Rule
 from ipf.rest.http.arguments import Arguments
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, definitions
+from ipf.rest.terminology.common import TX_RESOURCE, by_id, canonical, definitions, terminology_of
 from ipf.rest.terminology.designations import designations_of, display_in, is_chosen
 from ipf.rest.terminology.grounding import grounded
 from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
@@ -37,9 +37,9 @@ PARAMETERS = (
     "url", "valueSet", "valueSetVersion", "filter", "offset", "count", "activeOnly", "excludeNested",
     "includeDesignations", "designation", "includeDefinition", "displayLanguage", "exclude-system", "system-version",
     "check-system-version", "force-system-version", "excludeNotForUI", "excludePostCoordinated", "date", "_format",
-    *CONTEXT,
+    TX_RESOURCE, *CONTEXT,
 )  # fmt: skip
-_NOT_STATED = frozenset({"url", "valueSet", "valueSetVersion", "_format", "date", *CONTEXT})
+_NOT_STATED = frozenset({"url", "valueSet", "valueSetVersion", "_format", "date", TX_RESOURCE, *CONTEXT})
 
 
 @dataclass(slots=True)
@@ -54,14 +54,15 @@ async def expand(request: Request, repository: Repository) -> Answer:
     """ValueSet/$expand, ValueSet/[id]/$expand: the ValueSet with its expansion."""
     known = await definitions(request, repository, "ValueSet")
     arguments = await Arguments.read(request, PARAMETERS, repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, "ValueSet")
     conformance = conformance_of(repository)
     bound = await bound_value_set(request, known, arguments, repository)
     versions = chosen_versions(arguments)
-    terminology = versions.applied(known.terminology)
+    terminology = versions.applied(await terminology_of(known, arguments, repository))
 
     def found() -> tuple[Json, Membership]:
-        value_set, members = value_set_of(resource, conformance, known, terminology, arguments, bound)
+        value_set, members = value_set_of(resource, conformance, terminology, arguments, bound)
         usable = enumerable(members, str(value_set.get("url", "")))
         versions.check(usable, terminology)
         return value_set, usable

@@ -19,18 +19,31 @@ from ipf.ports import Answer, Json, Request
 from ipf.ports.fhir.terminology import Facts, ImportedSystem, Rule
 from ipf.rest.http.arguments import Arguments, parameters_of
 from ipf.rest.operations.validate import conformance_of
-from ipf.rest.terminology.common import by_id, canonical, codings_of, definitions, not_loaded, recall
+from ipf.rest.terminology.common import (
+    TX_RESOURCE,
+    by_id,
+    canonical,
+    codings_of,
+    definitions,
+    loaded,
+    recall,
+    terminology_of,
+    version_of,
+)
 from ipf.rest.terminology.designations import designations_of, display_in
 from ipf.rest.terminology.grounding import with_relatives
 from ipf.rest.terminology.value_sets.binding import CONTEXT, bound_value_set
 from ipf.rest.terminology.value_sets.chosen import unusable, value_set_of
-from ipf.rest.write.conformance import Conformance, Definitions
+from ipf.rest.terminology.value_sets.versions import Versions
+from ipf.rest.write.conformance import Conformance
 from ipf.rest.write.repository import Repository
 
-PARAMETERS = (
-    "url", "valueSet", "code", "system", "display", "coding", "codeableConcept", "version", "codeSystem",
-    "systemVersion", "valueSetVersion", "displayLanguage", "abstract", "date",
-)  # fmt: skip
+_BOTH = ("url", "code", "system", "display", "coding", "codeableConcept", "displayLanguage", "abstract", "date",
+         TX_RESOURCE)  # fmt: skip
+PARAMETERS = {
+    "ValueSet": (*_BOTH, "valueSet", "valueSetVersion", "systemVersion", *CONTEXT),
+    "CodeSystem": (*_BOTH, "codeSystem", "version"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +79,75 @@ class _Case:
 async def validate_code(request: Request, repository: Repository) -> Answer:
     """ValueSet/$validate-code and CodeSystem/$validate-code: Parameters with the result."""
     known = await definitions(request, repository, "ValueSet", "CodeSystem")
-    parameters = (*PARAMETERS, *CONTEXT) if request.path[0] == "ValueSet" else PARAMETERS
-    arguments = await Arguments.read(request, parameters, repository.run_in_thread)
+    arguments = await Arguments.read(request, PARAMETERS[request.path[0]], repository.run_in_thread)
+    arguments.today("date", repository.clock())
     resource = await by_id(request, repository, request.path[0])
-    conformance, terminology = conformance_of(repository), known.terminology
+    conformance = conformance_of(repository)
     if request.path[0] == "CodeSystem":
-        case = await _in_system(resource, conformance, terminology, arguments)
+        sent = _sent(arguments, resource)
+        terminology = await terminology_of(known, arguments, repository, sent)
+        case = await _in_system(next(iter(sent), resource), conformance, terminology, arguments)
     else:
+        versions = _versions(arguments)
+        terminology = versions.applied(await terminology_of(known, arguments, repository))
         bound = await bound_value_set(request, known, arguments, repository)
-        case = await _in_set(resource, bound, conformance, known, arguments, repository)
+        case = await _in_set(resource, bound, conformance, terminology, versions, arguments, repository)
     message = None if True in case.found else await repository.run_in_thread(case.refusal)
     return await _result(case, message, conformance, terminology, arguments)
+
+
+def _sent(arguments: Arguments, resource: Json | None) -> list[Json]:
+    """The code system of the request.  Problem VALUE when the request names another one as well."""
+    sent = arguments.structure("codeSystem", "CodeSystem")
+    if sent is None:
+        return []
+    if resource is not None or (arguments.text("url") or sent.get("url")) != sent.get("url"):
+        raise Problem(Category.VALUE, "give the code system or its url, not two code systems", "codeSystem")
+    return [sent]
 
 
 async def _in_system(
     resource: Json | None, conformance: Conformance, terminology: Terminology, arguments: Arguments
 ) -> _Case:
-    sent = arguments.structure("codeSystem", "CodeSystem")
-    if sent is not None:
-        raise Problem(Category.NOT_SUPPORTED, "store the code system, or name its url", "codeSystem")
-    system = str(resource.get("url", "")) if resource else arguments.text("url")
-    codings, version = codings_of(arguments, system), arguments.text("version")
+    url, _, of_url = (str(resource.get("url", "")) if resource else arguments.text("url") or "").partition("|")
+    version = arguments.text("version") or of_url or version_of(resource)
+    codings = codings_of(arguments, url)
     await recall(conformance, terminology, codings, version)
     for one in codings:
         _check_version(terminology, one.get("system") or "", one.get("version") or version)
     found = [
-        terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
+        (not url or one.get("system") == url)
+        and terminology.has(canonical(one.get("system") or "", one.get("version") or version), one["code"])
         for one in codings
     ]
-    return _Case(codings, found, str(system), partial(code_of_system_meant, terminology))
+    return _Case(codings, found, url, partial(code_of_system_meant, terminology))
 
 
 def _check_version(terminology: Terminology, system: str, version: str | None) -> None:
     """Problem INVALID when a version is asked for that is not there."""
-    if version and terminology.source(canonical(system, version)) is None and terminology.source(system) is not None:
-        raise Problem(Category.INVALID, not_loaded(terminology, system, version).text, "version")
+    if version and terminology.source(system) is not None:
+        try:
+            loaded(terminology, system, version)
+        except Problem as missing:
+            raise Problem(Category.INVALID, missing.text, "version") from missing
 
 
 async def _in_set(
     resource: Json | None,
     bound: str | None,
     conformance: Conformance,
-    known: Definitions,
+    terminology: Terminology,
+    versions: Versions,
     arguments: Arguments,
     repository: Repository,
 ) -> _Case:
-    terminology = known.terminology
     value_set, members = await repository.run_in_thread(
-        lambda: value_set_of(resource, conformance, known, terminology, arguments, bound)
+        lambda: value_set_of(resource, conformance, terminology, arguments, bound)
     )
     url = str(value_set.get("url", "the value set"))
     if members is None:
         raise Problem(Category.NOT_FOUND, f"the value set {url[:200]} is not loaded")
+    versions.check(members, terminology)
     codings = codings_of(arguments)
     await _recall_members(conformance, terminology, members, codings)
     members = await _grounded(conformance, terminology, members, codings)
@@ -127,6 +157,18 @@ async def _in_set(
     if None in found and True not in found and members.errors:
         raise unusable(members, url)
     return _Case(codings, found, url, lambda system, code: code_meant(members, system or None, code))
+
+
+def _versions(arguments: Arguments) -> Versions:
+    """The version of its system that the code must be of: `systemVersion`.  Problem REQUIRED without a system."""
+    wanted = arguments.text("systemVersion")
+    if wanted is None:
+        return Versions({}, {}, {})
+    coding = arguments.structure("coding", "Coding") or {}
+    system = arguments.text("system") or coding.get("system")
+    if not system:
+        raise Problem(Category.REQUIRED, "systemVersion goes with system", "system")
+    return Versions({}, {}, {str(system): wanted}, "systemVersion")
 
 
 async def _recall_members(

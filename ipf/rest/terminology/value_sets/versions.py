@@ -17,11 +17,15 @@ from ipf.rest.http.arguments import Arguments
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """System -> version: where a value set names none; whatever it names; that it must have come to."""
+    """System -> version: where a value set names none; whatever it names; that it must have come to.
+
+    `place`: the parameter with the last ones.
+    """
 
     default: Mapping[str, str]
     forced: Mapping[str, str]
     checked: Mapping[str, str]
+    place: str = "check-system-version"
 
     def applied(self, terminology: Terminology) -> Terminology:
         """The terminology with these versions."""
@@ -33,18 +37,19 @@ class Versions:
         """Problem INVALID when a value set uses another version than it must."""
         used = {one.url: one.version for one in members.rules}
         for url in members.codes:
-            known = terminology.system(url)
+            known = terminology.source(url)
             if known is not None and url not in used and known.version:
                 used[url] = known.version
         for url, version in self.checked.items():
             if used.get(url, version) != version:
                 text = f"the value set uses version {used[url][:100]} of {url[:200]}, not {version[:100]}"
-                raise Problem(Category.INVALID, text, "check-system-version")
+                raise Problem(Category.INVALID, text, self.place)
 
 
 def chosen_versions(arguments: Arguments) -> Versions:
     """The versions of a request.  Problem VALUE for one that is no `system|version`."""
-    return Versions(*(_pairs(arguments, f"{kind}system-version") for kind in ("", "force-", "check-")))
+    default, forced, checked = (_pairs(arguments, f"{kind}system-version") for kind in ("", "force-", "check-"))
+    return Versions(default, forced, checked)
 
 
 def _pairs(arguments: Arguments, name: str) -> dict[str, str]:

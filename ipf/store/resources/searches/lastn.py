@@ -5,8 +5,8 @@ resources pass the other tests.  Tests on code, category and status are put to o
 which the Observations begin is where the reading of a kind starts; the entries of Periods without a beginning have
 their end instead, so where the tenant has such a Period, each kind is read from its newest entry.
 
-Where the entries cannot answer (a job has not indexed all Observations yet; the subject is not named by references;
-a test reads the resource) the matches are read, at most `MAX_FILTERED`.
+Where the entries cannot answer (the subject is not named by references; a test reads the resource) the matches are
+read, at most `MAX_FILTERED`.
 
 Source: https://hl7.org/fhir/R4/observation-operation-lastn.html
 """
@@ -32,7 +32,6 @@ from ipf.store.resources.searches.query import COLUMNS, VERSIONS
 from ipf.store.resources.searches.run import MAX_FILTERED, Search
 from ipf.store.resources.searches.texts import Many
 
-LASTN_IS_INDEXED = "SELECT lastn_is_indexed()"
 _OF_COLUMNS = (IdIn, IdAmong, LastUpdated, Has)  # tests on columns of `resources`
 _BATCH_SIZE = 400
 _KINDS = 5  # times the limit may be read: the kinds of a code, of which the newest are kept
@@ -43,7 +42,6 @@ class Lastn:
 
     def __init__(self, tenant: str, many: Many, symbols: SymbolTable, run: RunStatement) -> None:
         self._tenant = tenant
-        self._many = many
         self._symbols = symbols
         self._run = run
         self._search = Search(tenant, many, symbols, run)
@@ -55,7 +53,7 @@ class Lastn:
         """
         resolved = await self._search.resolved(query)
         number = _subject_of(resolved)
-        if number is None or query_needs_resource(resolved) or not await self._is_indexed():
+        if number is None or query_needs_resource(resolved):
             return await self._read(query)
         await self._symbols.load((self._tenant,), ((OBSERVATION, LASTN), (OBSERVATION, DATE)))
         statement = await self._statement(resolved, number, most, limit)
@@ -63,11 +61,6 @@ class Lastn:
         if len(rows) > _KINDS * limit:
             raise too_many(limit)
         return [Observed(lastn_key(row[COLUMNS]), version(row[:COLUMNS])) for row in rows]
-
-    async def _is_indexed(self) -> bool:
-        if not self._symbols.has_lastn:
-            self._symbols.has_lastn = (await self._many(LASTN_IS_INDEXED))[0][0]
-        return self._symbols.has_lastn
 
     async def _read(self, query: Query) -> list[Observed]:
         found: list[Observed] = []

@@ -23,9 +23,6 @@ Many = Callable[[str], Awaitable[list[Row]]]
 
 MAX_TEXTS = 1000
 
-# Resources that an earlier release stored have no entries of texts until a job has indexed them again.
-TEXTS_ARE_INDEXED = "SELECT texts_are_indexed()"
-
 TEXTS = Statement(
     "fhir_texts",
     "smallint, smallint, bigint",
@@ -44,11 +41,7 @@ STATEMENTS = (TEXTS,)
 
 
 async def with_indexed_texts(query: Query, tenant: str, many: Many, symbols: SymbolTable) -> Query:
-    """The query with `:text` as tests on index entries, if the index has the texts of all resources."""
-    if not symbols.has_texts:
-        symbols.has_texts = (await many(TEXTS_ARE_INDEXED))[0][0]
-        if not symbols.has_texts:
-            return query
+    """The query with `:text` as tests on index entries."""
     found: dict[Test, Test] = {}
     for term in query.terms:
         rewritten(term.test, lambda test: found.setdefault(test, test))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ipf.errors import Category, Problem
-from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, Version, Writes
+from ipf.ports import Changes, FhirTransaction, Lookup, LookupResult, MatchLocks, Version, Writes
 from ipf.ports.identity import IdentityAnswer
 from ipf.store.postgres.audit_calls import refusal
 from ipf.store.postgres.database import Database
@@ -59,13 +59,13 @@ class TenantTransaction:
             receipts |= result.receipts
         return LookupResult(by_id, by_condition, receipts, result.epoch)
 
-    async def lock(self, conditions: Sequence[Condition]) -> list[Sequence[Version]]:
+    async def lock(self, conditions: Sequence[Condition], locks: MatchLocks) -> list[Sequence[Version]]:
         """See `ports.FhirTransaction.lock`.  Locks of all tenants come first, in their order."""
         tenants = _sorted(tenant for tenant, _ in conditions)
         await self._set_tenant(tenants[:1])
         if len(tenants) < 2:
-            return list(await self._plain.lock(conditions))
-        await self._session.many(lock_call(conditions))
+            return list(await self._plain.lock(conditions, locks))
+        await self._session.many(lock_call(locks))
         result = await self.look_up(Lookup((), conditions), subscriptions_change=self._owns_subscriptions)
         return list(result.by_condition)
 

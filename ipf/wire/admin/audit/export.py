@@ -5,26 +5,25 @@ and the anchors: the last links before `since`.  Then follow the records with th
 are in no chain, a day each page, then the line `end`.  A page that is not the last one ends with the line `page`, whose
 `next` is the parameter `page` of the next request.  `since` and `until` are days of chaining.
 
-`security.audit_proof` verifies it; docs/admin.md describes each line.
+`security.audit_proof` verifies it; docs/reference/admin-api.md describes each line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from klein import Klein
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Clock, Request
 from ipf.ports.audit.chain import AuditChainStore, ChainFilter
 from ipf.ports.audit.records import ADMIN, FHIR
 from ipf.security.audit.chain import public_pem
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, window
+from ipf.wire.admin.route import SURFACE, Mounted, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT, Schema
 
 NDJSON = "application/x-ndjson"
 PAGE = 2000
@@ -33,21 +32,6 @@ _HEADS = 10_000  # of a page of heads that the store is asked for
 _FIRST_DAY = "0001-01-01"
 
 Lines = list[dict[str, Any]]
-
-
-def routes(store: AuditChainStore, clock: Clock) -> Routes:
-    """The paths below `/admin/audit`."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/audit/export", methods=["GET"])
-        async def export_audit(web: IRequest) -> bytes:
-            return await run(web, lambda request: export(store, clock, request))
-
-        @app.route("/audit/heads", methods=["GET"])
-        async def list_audit_heads(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_heads(store, request))
-
-    return add
 
 
 async def list_heads(store: AuditChainStore, request: Request) -> Answer:
@@ -134,3 +118,36 @@ def _day(name: str, value: str) -> str:
         except ValueError:
             continue
     raise Problem(Category.VALUE, f"{name} must be a day in ISO 8601")
+
+
+class Chains(NamedTuple):
+    """What the operations use."""
+
+    store: AuditChainStore
+    clock: Clock
+
+
+_DAY: Schema = {"type": "string", "format": "date"}
+_CHAINS = (
+    query("tenant", TEXT, "of this tenant"),
+    SURFACE,
+    query("since", _DAY, "first day"),
+    query("until", _DAY, "last day"),
+)
+ROUTES: tuple[Route[Chains], ...] = (
+    Route(
+        "GET", "/audit/heads", "auditHeads", "Signed heads of the chains, newest first, and the keys",
+        lambda of, request, _: list_heads(of.store, request), "AuditHeads", masked=WhenMasked.NO, parameters=_CHAINS,
+        is_page=True,
+    ),
+    Route(
+        "GET", "/audit/export", "auditExport", "A page of the audit trail with its hash chains, as lines of JSON",
+        lambda of, request, _: export(of.store, of.clock, request), "Any", masked=WhenMasked.NO,
+        parameters=[*_CHAINS, query("page", TEXT, "`next` of the page before")], answers=(NDJSON, TEXT),
+    ),
+)  # fmt: skip
+
+
+def routes(store: AuditChainStore, clock: Clock) -> Mounted[Chains]:
+    """The paths below `/admin/audit`."""
+    return Mounted(ROUTES, Chains(store, clock))

@@ -6,7 +6,7 @@ A search answers newest first, with the paging rules of `/admin/messages`; its f
 admin), `since` and `until` (ISO 8601, included).  Every request to the admin API leaves a record on the surface
 `admin`, refused ones included, but for the polling of dashboards.
 
-Source: interface specification "FHIR AuditEvent resources"; docs/security.md "Audit".
+Source: interface specification "FHIR AuditEvent resources"; docs/reference/audit.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from klein import Klein
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import DEFAULT_TENANT, Answer, Caller, Clock, Request
@@ -27,8 +25,10 @@ from ipf.ports.messages.mapping import Origin
 from ipf.security.audit.rules import NewIdSuffix, clean, context_of, record
 from ipf.security.audit.target import target_of
 from ipf.wire.admin.audit.views import PATH, look_of
-from ipf.wire.admin.klein_app import AuditHook, Routes, Run
+from ipf.wire.admin.klein_app import AuditHook
 from ipf.wire.admin.messages import answer, parameters_of, timestamp, window
+from ipf.wire.admin.route import SURFACE, Mounted, Route, query
+from ipf.wire.admin.schemas.base import TEXT, TIME
 
 log = Logger()
 
@@ -39,17 +39,6 @@ _ACTIONS = {"GET": "R", "HEAD": "R", "POST": "E", "PUT": "U", "PATCH": "U", "DEL
 _NAMES = {"GET": "read", "HEAD": "read", "PUT": "update", "PATCH": "update", "DELETE": "delete", "POST": "post"}
 _WORD = re.compile(r"[a-z][a-z_-]{1,30}")
 _OUTCOMES = {"0": 0, "4": 4, "8": 8}
-
-
-def routes(store: AuditStore) -> Routes:
-    """The path `/admin/audit`."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/audit", methods=["GET"])
-        async def list_audit(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_records(store, request))
-
-    return add
 
 
 def audit_hook(
@@ -203,3 +192,30 @@ def _source(origin: Origin) -> dict[str, Any]:
         "source_system": origin.source_system,
         "details": dict(origin.details),
     }
+
+
+_AUDIT_FILTERS = (
+    query("actor", TEXT, "a person, or the token of a caller that named nobody"),
+    query("agent", TEXT, "the client or token, exactly"),
+    query("action", TEXT, "of C R U D E, separated by commas"),
+    query("outcome", TEXT, "of 0 (success), 4, 8 (failure), separated by commas"),
+    query("interaction", TEXT, "such as read, search, retry, exactly"),
+    query("entity", TEXT, "a reference, such as Patient/7"),
+    query("patient", TEXT, "records about this Patient"),
+    query("correlation_id", TEXT, "exactly"),
+    query("tenant", TEXT, "of this tenant; * = of all, as without it"),
+    SURFACE,
+    query("since", TIME, "ISO 8601, included"),
+    query("until", TIME, "ISO 8601, included"),
+)
+ROUTES: tuple[Route[AuditStore], ...] = (
+    Route(
+        "GET", "/audit", "audit", "Search of the audit trail, newest first",
+        lambda store, request, _: list_records(store, request), "AuditList", parameters=_AUDIT_FILTERS, is_page=True,
+    ),
+)  # fmt: skip
+
+
+def routes(store: AuditStore) -> Mounted[AuditStore]:
+    """The path `/admin/audit`."""
+    return Mounted(ROUTES, store)

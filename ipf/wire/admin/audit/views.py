@@ -4,7 +4,7 @@ The operator console reads resources from `/fhir` for the person who is signed i
 or nobody has a token of his own, this is the record: the page, and references of the resources on it.  The hook of the
 audit trail writes it (`audit.py`), with the person of X-Ipf-Actor.  Reads of the admin API record themselves.
 
-Source: interface specification "Operator UI"; docs/admin.md "Audit trail".
+Source: interface specification "Operator UI"; docs/reference/admin-api.md "Audit trail".
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from klein import Klein
-from twisted.web.iweb import IRequest
-
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
 from ipf.ports import Answer, Request
-from ipf.wire.admin.klein_app import Routes, Run
+from ipf.wire.admin.route import Route, WhenMasked
 
 PATH = ("audit", "views")
 MOST = 200
@@ -31,17 +28,6 @@ class Look(NamedTuple):
 
     page: str
     references: tuple[str, ...]
-
-
-def routes() -> Routes:
-    """The path."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/audit/views", methods=["POST"])
-        async def viewed(web: IRequest) -> bytes:
-            return await run(web, note_view)
-
-    return add
 
 
 async def note_view(request: Request) -> Answer:
@@ -63,3 +49,15 @@ def look_of(body: bytes) -> Look:
     if not all(isinstance(one, str) and _REFERENCE.fullmatch(one) for one in references):
         raise Problem(Category.VALUE, "a reference is a type and an id such as Patient/7")
     return Look(page, tuple(dict.fromkeys(references)))
+
+
+async def _note(_: None, request: Request, __: str) -> Answer:
+    return await note_view(request)
+
+
+ROUTES: tuple[Route[None], ...] = (
+    Route(
+        "POST", "/audit/views", "auditView", "Record what a person is shown", _note, masked=WhenMasked.PAGE,
+        body="ViewRequest", refusals=["422"],
+    ),
+)  # fmt: skip

@@ -6,7 +6,7 @@ All are rows that the pipeline wrote, from both databases.  Source: decisions se
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem, StoreUnreachable
 from ipf.ports import (
@@ -27,6 +27,7 @@ from ipf.ports import (
 )
 from ipf.wire.admin.inbox.unmapped import conversion_item
 from ipf.wire.admin.messages import answer, list_item, parameters_of, row_id, timestamp, window
+from ipf.wire.admin.route import Route
 
 _WAITING = (Status.RECEIVED, Status.TRANSFORMING, Status.FAILED)
 _SILENT = ("off", "deleted")
@@ -127,3 +128,24 @@ async def _message(inbox: Inbox, message_id: str) -> MessageRow:
     if row is None:
         raise Problem(Category.NOT_FOUND, f"there is no message with id {number}")
     return row
+
+
+class Effects(NamedTuple):
+    """What the operations use."""
+
+    inbox: Inbox
+    messages: MessageAdmin
+    store: EffectsStore
+    codes: UnmappedCodes
+
+
+ROUTES: tuple[Route[Effects], ...] = (
+    Route(
+        "GET", "/messages/{id}/effects", "messageEffects", "What a message did: facts of both databases",
+        lambda of, _, id: effects(of.inbox, of.messages, of.store, id), "Effects", refusals=["404"],
+    ),
+    Route(
+        "GET", "/messages/{id}/conversions", "messageConversions", "Further conversions of a message",
+        lambda of, request, id: conversions(of.inbox, of.codes, id, request), "ConversionList", is_page=True,
+    ),
+)  # fmt: skip

@@ -2,39 +2,38 @@
 
 What arrives: the text of a message, or of a batch (FHS, BHS), with any line ends.  What leaves: the acknowledgement
 and, for each message, what became of it.  It is durable before it is acknowledged, as over MLLP.
-Source: docs/admin.md "Send a message".
+Source: docs/reference/admin-api.md "Send a message".
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.hl7.answers import AckAnswer, answers_of
 from ipf.hl7.batches import content_of, is_batch
 from ipf.hl7.header import scan_header
 from ipf.ports import DEFAULT_TENANT, Answer, Inbox, MessageFilter, Request
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, list_item, parameters_of
+from ipf.wire.admin.route import TENANT, Mounted, Role, Route, WhenMasked
+from ipf.wire.admin.schemas.base import TEXT
 
 Receive = Callable[[bytes, str, str], Awaitable[bytes | None]]
 """(message, tenant, address of the sender): the acknowledgement, None = none is due."""
 _NONE = AckAnswer("", "")
 
 
-def routes(receive: Receive, inbox: Inbox) -> Routes:
+class Ingest(NamedTuple):
+    """What the operation uses."""
+
+    receive: Receive
+    inbox: Inbox
+
+
+def routes(receive: Receive, inbox: Inbox) -> Mounted[Ingest]:
     """The path for sending."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/ingest", methods=["POST"])
-        async def ingested(web: IRequest) -> bytes:
-            return await run(web, lambda request: send(receive, inbox, request))
-
-    return add
+    return Mounted(ROUTES, Ingest(receive, inbox))
 
 
 async def send(receive: Receive, inbox: Inbox, request: Request) -> Answer:
@@ -81,3 +80,12 @@ async def _sent(inbox: Inbox, raw: bytes, tenant: str, answers: Mapping[str, Ack
         page = await inbox.page(wanted, 1, 0)
         row = list_item(page.rows[0]) if page.rows else None
     return {"source_id": id, "code": found.code or None, "text": found.text, "message": row}
+
+
+ROUTES: tuple[Route[Ingest], ...] = (
+    Route(
+        "POST", "/ingest", "ingest", "Receive HL7 v2 messages, as over MLLP",
+        lambda of, request, _: send(of.receive, of.inbox, request), "Acknowledged", Role.OPERATOR, WhenMasked.PAGE,
+        parameters=[TENANT], sends=("text/plain", TEXT),
+    ),
+)  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.ports import (
@@ -40,6 +40,8 @@ from ipf.wire.admin.messages import (
     timestamp,
     window,
 )
+from ipf.wire.admin.route import TENANT, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT, Schema, ref
 
 MOST = 100_000
 MOST_IDS = 10_000
@@ -231,3 +233,50 @@ def _body(request: Request, members: frozenset[str]) -> dict[str, Any]:
 
 def _page(total: int, limit: int, offset: int, items: list[dict[str, Any]]) -> dict[str, Any]:
     return {"total": total, "limit": limit, "offset": offset, "items": items}
+
+
+class Jobs(NamedTuple):
+    """What the operations use."""
+
+    messages: MessageAdmin
+    preview: ReplayPreview
+
+
+def _started(dry_run: str) -> dict[str, tuple[str, Schema]]:
+    """A job (202), or what it would do (200)."""
+    either = {"oneOf": [ref("Job"), ref(dry_run)]}
+    return {"200": ("a dry run", either), "202": ("the job", either)}
+
+
+ROUTES: tuple[Route[Jobs], ...] = (
+    Route(
+        "POST", "/messages/replay", "replay", "Convert stored messages again with the installed maps",
+        lambda of, request, _: replay(of.messages, of.preview, request), role=Role.OPERATOR, masked=WhenMasked.PAGE,
+        body="ReplayRequest", statuses=_started("ReplayDryRun"),
+    ),
+    Route(
+        "GET", "/dead-letters/errors", "errorGroups", "Dead letters by what is alike in their errors",
+        lambda of, request, _: error_groups(of.messages, request), "ErrorGroupList", parameters=[TENANT], is_page=True,
+    ),
+    Route(
+        "POST", "/dead-letters/retry", "retryDeadLetters", "Try dead letters again",
+        lambda of, request, _: dead_letters(of.messages, "retry", request), role=Role.OPERATOR, masked=WhenMasked.PAGE,
+        body="DeadLettersRequest", statuses=_started("DeadLettersDryRun"),
+    ),
+    Route(
+        "POST", "/dead-letters/discard", "discardDeadLetters", "Remove dead letters",
+        lambda of, request, _: dead_letters(of.messages, "discard", request), role=Role.OPERATOR,
+        masked=WhenMasked.PAGE, body="DeadLettersRequest", statuses=_started("DeadLettersDryRun"),
+    ),
+    Route(
+        "GET", "/jobs", "listJobs", "Jobs, newest first", lambda of, request, _: list_jobs(of.messages, request),
+        "JobList", parameters=[query("status", TEXT, "of a job"), TENANT], is_page=True,
+    ),
+    Route(
+        "GET", "/jobs/{id}", "getJob", "One job", lambda of, _, id: get_job(of.messages, id), "Job", refusals=["404"],
+    ),
+    Route(
+        "POST", "/jobs/{id}/cancel", "cancelJob", "Do no more of it", lambda of, _, id: cancel_job(of.messages, id),
+        "Job", Role.OPERATOR, refusals=["404"], conflict="it has ended",
+    ),
+)  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipf.config.settings import Settings, Variable
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, MessageAdmin, RejectRow, Request
 from ipf.wire.admin.messages import answer, parameters_of, readable, row_id, tenant_of, timestamp, window
+from ipf.wire.admin.route import TENANT, Role, Route, WhenMasked
 
 MASK = "********"
 
@@ -81,3 +82,33 @@ def _shown(value: Any) -> Any:
     if isinstance(value, tuple | list | frozenset | set):
         return [_shown(one) for one in value]
     return str(value)
+
+
+class Configuration(NamedTuple):
+    """What the operation uses.  `given`: names of the environment variables that are set."""
+
+    settings: Settings
+    given: Collection[str]
+
+
+async def _config(of: Configuration, _: Request, __: str) -> Answer:
+    return config(of.settings, of.given)
+
+
+ROUTES: tuple[Route[MessageAdmin], ...] = (
+    Route(
+        "GET", "/rejects", "listRejects", "Refused frames, newest first",
+        lambda admin, request, _: list_rejects(admin, request), "RejectList", parameters=[TENANT], is_page=True,
+    ),
+    Route(
+        "GET", "/rejects/{id}", "getReject", "One, with what came", lambda admin, _, id: get_reject(admin, id),
+        "FullReject", masked=WhenMasked.NO, refusals=["404"],
+    ),
+    Route(
+        "DELETE", "/rejects/{id}", "deleteReject", "Remove it", lambda admin, _, id: delete_reject(admin, id),
+        role=Role.OPERATOR, masked=WhenMasked.NO, refusals=["404"],
+    ),
+)  # fmt: skip
+CONFIG_ROUTES: tuple[Route[Configuration], ...] = (
+    Route("GET", "/config", "config", "Settings in effect; secrets are masked", _config, "Config"),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.ports import (
@@ -38,6 +38,8 @@ from ipf.wire.admin.messages import (
     timestamp,
     window,
 )
+from ipf.wire.admin.route import CONFLICT, TENANT, WRONG_STATE, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import COUNT, STATES, TEXT
 
 MAPPING = "mapping"
 _MOST_MESSAGES = 500
@@ -244,3 +246,65 @@ def _text(body: Mapping[str, Any], name: str) -> str | None:
     if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST or not value.isprintable():
         raise Problem(Category.VALUE, f"{name} must be a text of at most {_LONGEST} characters, or null")
     return value.strip()
+
+
+class Codes(NamedTuple):
+    """What the operations use."""
+
+    codes: UnmappedCodes
+    notifier: Notifier
+
+
+_EXACTLY = (TENANT, *(query(name, TEXT, "exactly") for name in ("source_system", "concept_map", "code")))
+_OF_CONVERSION = (
+    query("message_id", COUNT, "of this message"), query("status", {"enum": STATES}, "in this state"), TENANT
+)  # fmt: skip
+ROUTES: tuple[Route[Codes], ...] = (
+    Route(
+        "GET", "/unmapped-codes", "listUnmappedCodes", "Codes that no table had",
+        lambda of, request, _: list_codes(of.codes, request), "List",
+        parameters=[*_EXACTLY, query("status", TEXT, "open or mapped")], is_page=True,
+    ),
+    Route(
+        "GET", "/unmapped-codes/{id}", "getUnmappedCode", "One code", lambda of, _, id: get_code(of.codes, id), "Any",
+        refusals=["404"],
+    ),
+    Route(
+        "POST", "/unmapped-codes/{id}/map", "mapCode", "Keep an answer",
+        lambda of, request, id: map_code(of.codes, of.notifier, id, request), "Any", Role.OPERATOR, WhenMasked.PAGE,
+        body="MapCodeRequest", refusals=["404"],
+    ),
+    Route(
+        "POST", "/unmapped-codes/{id}/requeue", "requeueCode", "Convert its messages again",
+        lambda of, request, id: requeue_code(of.codes, of.notifier, id, request), "Requeued", Role.OPERATOR,
+        body="RequeueRequest", refusals=["404"],
+    ),
+    Route(
+        "GET", "/code-overrides", "listOverrides", "Answers of operators",
+        lambda of, request, _: list_overrides(of.codes, request), "List", parameters=_EXACTLY, is_page=True,
+    ),
+    Route(
+        "GET", "/code-overrides/{id}", "getOverride", "One answer", lambda of, _, id: get_override(of.codes, id),
+        "Any", masked=WhenMasked.NO, refusals=["404"],
+    ),
+    Route(
+        "DELETE", "/code-overrides/{id}", "deleteOverride", "Take it back",
+        lambda of, _, id: delete_override(of.codes, of.notifier, id), role=Role.OPERATOR, masked=WhenMasked.NO,
+        refusals=["404"],
+    ),
+    Route(
+        "GET", "/conversions", "listConversions", "Further conversions",
+        lambda of, request, _: list_conversions(of.codes, request), "ConversionList", masked=WhenMasked.NO,
+        parameters=_OF_CONVERSION, refusals=["404"], is_page=True,
+    ),
+    Route(
+        "POST", "/conversions/{id}/retry", "retryConversion", "Try it again",
+        lambda of, _, id: retry_conversion(of.codes, of.notifier, id), "Conversion", Role.OPERATOR, WhenMasked.NO,
+        refusals=["404"], conflict=WRONG_STATE, conflict_body=CONFLICT,
+    ),
+    Route(
+        "DELETE", "/conversions/{id}", "deleteConversion", "Remove a dead letter",
+        lambda of, _, id: delete_conversion(of.codes, id), role=Role.OPERATOR, masked=WhenMasked.NO,
+        refusals=["404"], conflict=WRONG_STATE, conflict_body=CONFLICT,
+    ),
+)  # fmt: skip

@@ -9,35 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from klein import Klein
-from twisted.web.iweb import IRequest
-
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request, UnreadFields, UnreadFilter, UnreadRow
 from ipf.ports.messages.mapping import DECLARED, DROPPED, INVALID, UNREAD
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, parameters_of, row_id, tenant_of, timestamp, window
+from ipf.wire.admin.route import TENANT, Mounted, Role, Route, query
+from ipf.wire.admin.schemas.base import TEXT
 
 KINDS = (UNREAD, DECLARED, DROPPED, INVALID)
 
 
-def routes(unread: UnreadFields) -> Routes:
+def routes(unread: UnreadFields) -> Mounted[UnreadFields]:
     """The paths below `/admin/unread-fields`."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/unread-fields", methods=["GET"])
-        async def listed(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_fields(unread, request))
-
-        @app.route("/unread-fields", methods=["DELETE"])
-        async def forgotten(web: IRequest) -> bytes:
-            return await run(web, lambda request: forget_fields(unread, request))
-
-        @app.route("/unread-fields/<number>", methods=["DELETE"])
-        async def one_forgotten(web: IRequest, number: str) -> bytes:
-            return await run(web, lambda _: forget_field(unread, number))
-
-    return add
+    return Mounted(ROUTES, unread)
 
 
 async def list_fields(unread: UnreadFields, request: Request) -> Answer:
@@ -84,3 +68,25 @@ def item(row: UnreadRow) -> dict[str, Any]:
         "last_seen": timestamp(row.last_seen),
         "tenant": row.tenant,
     }
+
+
+_FILTERS = (
+    TENANT,
+    *(query(name, TEXT, "exactly") for name in ("source_system", "message_type", "path")),
+    query("kind", {"enum": ["unread", "declared", "dropped", "invalid"]}, "of this kind"),
+)
+ROUTES: tuple[Route[UnreadFields], ...] = (
+    Route(
+        "GET", "/unread-fields", "listUnreadFields", "Fields that conversions did not take over",
+        lambda unread, request, _: list_fields(unread, request), "UnreadFieldList", parameters=_FILTERS, is_page=True,
+    ),
+    Route(
+        "DELETE", "/unread-fields", "forgetUnreadFields", "Forget the rows of a sender",
+        lambda unread, request, _: forget_fields(unread, request), "Forgotten", Role.OPERATOR, parameters=_FILTERS,
+        refusals=["422"],
+    ),
+    Route(
+        "DELETE", "/unread-fields/{id}", "forgetUnreadField", "Forget one row",
+        lambda unread, _, id: forget_field(unread, id), role=Role.OPERATOR, refusals=["404"],
+    ),
+)  # fmt: skip

@@ -4,51 +4,36 @@
 what is wrong with it, without installing it; `POST .../install` puts it into the folder of archives, `.../rollback` the
 one from before; `POST .../reload` reads the folder again.
 
-Source: interface specification "Vendor profile administration"; decisions section 3; docs/profiles.md.
+Source: interface specification "Vendor profile administration"; decisions section 3; docs/reference/vendor-profiles.md.
 """
 
 from __future__ import annotations
 
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Notifier, Request
 from ipf.ports.messages.profiles import ProfileAdmin
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.mapping.maps import MAPPING
 from ipf.wire.admin.messages import parameters_of
+from ipf.wire.admin.route import Mounted, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT
 from ipf.wire.http.serving import JSON
 
 _MOST_NAMED = 5
 
 
-def routes(admin: ProfileAdmin, notifier: Notifier) -> Routes:
+class Profiles(NamedTuple):
+    """What the operations use."""
+
+    admin: ProfileAdmin
+    notifier: Notifier
+
+
+def routes(admin: ProfileAdmin, notifier: Notifier) -> Mounted[Profiles]:
     """The paths below `/admin/api/profiles`."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/api/profiles", methods=["GET"])
-        async def shown(web: IRequest) -> bytes:
-            return await run(web, lambda _: describe(admin))
-
-        @app.route("/api/profiles/validate", methods=["POST"])
-        async def validated(web: IRequest) -> bytes:
-            return await run(web, lambda request: validate(admin, request))
-
-        @app.route("/api/profiles/reload", methods=["POST"])
-        async def reloaded(web: IRequest) -> bytes:
-            return await run(web, lambda _: reload(admin, notifier))
-
-        @app.route("/api/profiles/install", methods=["POST"])
-        async def installed(web: IRequest) -> bytes:
-            return await run(web, lambda request: install(admin, notifier, request))
-
-        @app.route("/api/profiles/rollback", methods=["POST"])
-        async def rolled_back(web: IRequest) -> bytes:
-            return await run(web, lambda request: roll_back(admin, notifier, request))
-
-    return add
+    return Mounted(ROUTES, Profiles(admin, notifier))
 
 
 async def describe(admin: ProfileAdmin) -> Answer:
@@ -101,3 +86,32 @@ def _changed(found: Json, notifier: Notifier) -> Answer:
 
 def _answer(body: Json) -> Answer:
     return Answer(200, dumps(body), (), JSON)
+
+
+_FILE = query("file", TEXT, "name of the archive in the folder")
+_ARCHIVE = ("application/x-gtar", {"type": "string", "format": "binary"})
+ROUTES: tuple[Route[Profiles], ...] = (
+    Route(
+        "GET", "/api/profiles", "listProfiles", "Vendor profiles in use",
+        lambda of, _, __: describe(of.admin), "Profiles",
+    ),
+    Route(
+        "POST", "/api/profiles/validate", "validateProfile", "Check the archive of a vendor profile",
+        lambda of, request, _: validate(of.admin, request), "ProfileCheck", Role.OPERATOR, WhenMasked.PAGE,
+        refusals=["413"], sends=_ARCHIVE,
+    ),
+    Route(
+        "POST", "/api/profiles/install", "installProfile", "Use an archive",
+        lambda of, request, _: install(of.admin, of.notifier, request), "Profiles", Role.ADMIN, WhenMasked.PAGE,
+        parameters=[_FILE], refusals=["413", "422", "503"], sends=_ARCHIVE,
+    ),
+    Route(
+        "POST", "/api/profiles/rollback", "rollBackProfile", "Use the archive from before",
+        lambda of, request, _: roll_back(of.admin, of.notifier, request), "Profiles", Role.ADMIN, WhenMasked.PAGE,
+        parameters=[_FILE], refusals=["404", "422", "503"],
+    ),
+    Route(
+        "POST", "/api/profiles/reload", "reloadProfiles", "Read the folder of profiles again",
+        lambda of, _, __: reload(of.admin, of.notifier), "Profiles", Role.ADMIN, WhenMasked.PAGE, refusals=["422"],
+    ),
+)  # fmt: skip

@@ -2,53 +2,36 @@
 
 Functions on values.
 
-Source: docs/mapping.md "Workbench".
+Source: docs/reference/mapping.md "Workbench".
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps
 from ipf.ports import Answer, Json, Notifier, Request
 from ipf.ports.messages.mapping_admin import MapWorkbench
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.mapping.maps import MAPPING
 from ipf.wire.admin.messages import MOST_VALUES_WITH_TEXTS, json_body, parameters_of
+from ipf.wire.admin.route import Mounted, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT
 from ipf.wire.http.serving import JSON
 
 _MOST_COMPARED = 50
 
 
-def routes(workbench: MapWorkbench, notifier: Notifier) -> Routes:
+class MapTrials(NamedTuple):
+    """What the operations use."""
+
+    workbench: MapWorkbench
+    notifier: Notifier
+
+
+def routes(workbench: MapWorkbench, notifier: Notifier) -> Mounted[MapTrials]:
     """The paths of the workbench."""
-
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/mapping/source", methods=["GET"])
-        async def source(web: IRequest) -> bytes:
-            return await run(web, lambda request: get_source(workbench, request))
-
-        @app.route("/mapping/try", methods=["POST"])
-        async def attempt(web: IRequest) -> bytes:
-            return await run(web, lambda request: try_map(workbench, request))
-
-        @app.route("/mapping/compare", methods=["POST"])
-        async def compare(web: IRequest) -> bytes:
-            return await run(web, lambda request: compare_maps(workbench, request))
-
-        @app.route("/mapping/install", methods=["POST"])
-        async def install(web: IRequest) -> bytes:
-            return await run(web, lambda request: install_map(workbench, notifier, request))
-
-        @app.route("/mapping/remove", methods=["POST"])
-        async def remove(web: IRequest) -> bytes:
-            return await run(web, lambda request: remove_map(workbench, notifier, request))
-
-    return add
+    return Mounted(ROUTES, MapTrials(workbench, notifier))
 
 
 async def get_source(workbench: MapWorkbench, request: Request) -> Answer:
@@ -116,3 +99,32 @@ def _text(body: dict[str, Any], name: str) -> str | None:
 
 def _answer(body: Json) -> Answer:
     return Answer(200, dumps(body), (), JSON)
+
+
+_URL = query("url", TEXT, "canonical of the map") | {"required": True}
+ROUTES: tuple[Route[MapTrials], ...] = (
+    Route(
+        "GET", "/mapping/source", "mapSource", "The text of a map",
+        lambda of, request, _: get_source(of.workbench, request), "Any", parameters=[_URL], refusals=["404"],
+    ),
+    Route(
+        "POST", "/mapping/try", "tryMap", "What a map makes of a message",
+        lambda of, request, _: try_map(of.workbench, request), "Any", masked=WhenMasked.NO, body="MapTrialRequest",
+        refusals=["404"],
+    ),
+    Route(
+        "POST", "/mapping/compare", "compareMap", "A map against the installed one, on stored messages",
+        lambda of, request, _: compare_maps(of.workbench, request), "Any", masked=WhenMasked.NO,
+        body="MapCompareRequest",
+    ),
+    Route(
+        "POST", "/mapping/install", "installMap", "Install a map",
+        lambda of, request, _: install_map(of.workbench, of.notifier, request), "Any", Role.ADMIN, WhenMasked.PAGE,
+        body="MapInstallRequest", refusals=["422"],
+    ),
+    Route(
+        "POST", "/mapping/remove", "removeMap", "Remove an installed map",
+        lambda of, request, _: remove_map(of.workbench, of.notifier, request), "Any", Role.ADMIN, WhenMasked.PAGE,
+        body="MapRemoveRequest", refusals=["404"],
+    ),
+)  # fmt: skip

@@ -11,9 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from klein import Klein
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
@@ -21,8 +19,9 @@ from ipf.ports.fhir.erasure import ErasureReceipt
 from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
-from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, json_body, parameters_of, tenant_of, window
+from ipf.wire.admin.route import TENANT, Mounted, Role, Route, WhenMasked
+from ipf.wire.admin.schemas.base import TEXT
 
 log = Logger()
 
@@ -104,17 +103,6 @@ class ErasureAdmin:
     receipts: Callable[[str, int, int], Awaitable[tuple[int, Sequence[ErasureReceipt]]]]
     actor: str
 
-    def __call__(self, app: Klein, run: Run) -> None:
-        """Add the paths to the application (`klein_app.Routes`)."""
-
-        @app.route("/patients/<id_>/forget", methods=["POST"])
-        async def patient_forgotten(web: IRequest, id_: str) -> bytes:
-            return await run(web, lambda request: forget(self, id_, request))
-
-        @app.route("/erasures", methods=["GET"])
-        async def erasures(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_receipts(self, request))
-
 
 async def forget(admin: ErasureAdmin, id_: str, request: Request) -> Answer:
     """`POST /admin/patients/{id}/forget`: a preview, or with `"dry_run": false` the receipt."""
@@ -194,3 +182,23 @@ def _body(request: Request) -> Mapping[str, Any]:
     if both:
         raise Problem(Category.VALUE, f"redact and remove both have {min(both)}")
     return body
+
+
+ROUTES: tuple[Route[ErasureAdmin], ...] = (
+    Route(
+        "POST", "/patients/{id}/forget", "forgetPatient", "Erase a patient, or show what an erasure would remove",
+        lambda of, request, id: forget(of, id, request), "Erasure", Role.ADMIN, WhenMasked.NO, variable=TEXT,
+        parameters=[TENANT], body="ErasureRequest", refusals=["404"],
+        conflict="something is in the way, or changed since the dry run",
+    ),
+    Route(
+        "GET", "/erasures", "listErasures", "Receipts of erasures",
+        lambda of, request, _: list_receipts(of, request), "ErasureReceiptList", masked=WhenMasked.NO,
+        parameters=[TENANT], is_page=True,
+    ),
+)  # fmt: skip
+
+
+def routes(admin: ErasureAdmin) -> Mounted[ErasureAdmin]:
+    """The paths of erasures."""
+    return Mounted(ROUTES, admin)

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from klein import Klein
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import loads
@@ -33,9 +31,11 @@ from ipf.ports.identity import (
 )
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
-from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import INBOX, InvalidStatus, answer, json_body, parameters_of, row_id, tenant_of, window
 from ipf.wire.admin.patients.items import answer_item, candidate_item, conflict_item
+from ipf.wire.admin.route import TENANT, Mounted, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import COUNT, TEXT
+from ipf.wire.admin.schemas.identity import STATUSES
 
 log = Logger()
 
@@ -60,29 +60,6 @@ class IdentityAdmin:
     merge: MergePatients
     notifier: Notifier
     actor: str
-
-    def __call__(self, app: Klein, run: Run) -> None:
-        """Add the paths to the application (`klein_app.Routes`)."""
-
-        @app.route("/identity-conflicts", methods=["GET"])
-        async def show_conflicts(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_conflicts(self, request))
-
-        @app.route("/identity-conflicts/<number>", methods=["GET"])
-        async def show_conflict(web: IRequest, number: str) -> bytes:
-            return await run(web, lambda _: get_conflict(self, number))
-
-        @app.route("/identity-conflicts/<number>/answer", methods=["POST"])
-        async def answer_one(web: IRequest, number: str) -> bytes:
-            return await run(web, lambda request: answer_conflict(self, number, request))
-
-        @app.route("/identity-answers", methods=["GET"])
-        async def show_answers(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_answers(self, request))
-
-        @app.route("/identity-answers/<number>", methods=["DELETE"])
-        async def revoke(web: IRequest, number: str) -> bytes:
-            return await run(web, lambda request: revoke_answer(self, number, request))
 
 
 async def list_conflicts(admin: IdentityAdmin, request: Request) -> Answer:
@@ -283,3 +260,43 @@ def _log_change(event: str, admin: IdentityAdmin, request: Request, **fields: An
         event, name="audit_event", **fields, actor=author_of(request, admin.actor), address=request.address or None
     )
     log.info(line, correlation_id=request.correlation_id)
+
+
+_CONFLICT_FILTERS = (
+    query("status", {"enum": STATUSES}, "of the conflict"),
+    query("source_system", TEXT, "exactly"),
+    query("resource_type", TEXT, "exactly, such as Patient"),
+    query("message_id", COUNT, "of this message"),
+    TENANT,
+)
+ROUTES: tuple[Route[IdentityAdmin], ...] = (
+    Route(
+        "GET", "/identity-conflicts", "listIdentityConflicts", "Matches that were not made",
+        lambda of, request, _: list_conflicts(of, request), "IdentityConflictList", parameters=_CONFLICT_FILTERS,
+        refusals=["404"], is_page=True,
+    ),
+    Route(
+        "GET", "/identity-conflicts/{id}", "getIdentityConflict", "One, with its candidates",
+        lambda of, _, id: get_conflict(of, id), "FullIdentityConflict", refusals=["404"],
+    ),
+    Route(
+        "POST", "/identity-conflicts/{id}/answer", "answerIdentityConflict", "Decide it and release its messages",
+        lambda of, request, id: answer_conflict(of, id, request), "IdentityAnswered", Role.OPERATOR, WhenMasked.PAGE,
+        body="IdentityAnswerRequest", refusals=["404", "422"], conflict="it is closed, or the target is gone",
+    ),
+    Route(
+        "GET", "/identity-answers", "listIdentityAnswers", "Answers of operators",
+        lambda of, request, _: list_answers(of, request), "IdentityAnswerList", masked=WhenMasked.NO,
+        parameters=[TENANT], is_page=True,
+    ),
+    Route(
+        "DELETE", "/identity-answers/{id}", "revokeIdentityAnswer", "Take it back",
+        lambda of, request, id: revoke_answer(of, id, request), role=Role.OPERATOR, masked=WhenMasked.NO,
+        parameters=[TENANT], refusals=["404"],
+    ),
+)  # fmt: skip
+
+
+def routes(admin: IdentityAdmin) -> Mounted[IdentityAdmin]:
+    """The paths of conflicts and answers."""
+    return Mounted(ROUTES, admin)

@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from klein import Klein
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.ports.messages.inbox import EVERY_TENANT
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
-from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import answer, json_body, parameters_of, tenant_of
+from ipf.wire.admin.route import TENANT, Mounted, Role, Route, WhenMasked
 
 log = Logger()
 
@@ -53,17 +51,6 @@ class PatientMergeAdmin:
     merge: MergeOperation
     undo: MergeOperation
     actor: str
-
-    def __call__(self, app: Klein, run: Run) -> None:
-        """Add the paths to the application (`klein_app.Routes`)."""
-
-        @app.route("/patient-merges", methods=["POST"])
-        async def merged(web: IRequest) -> bytes:
-            return await run(web, lambda request: merge(self, request))
-
-        @app.route("/patient-merges/undo", methods=["POST"])
-        async def undone(web: IRequest) -> bytes:
-            return await run(web, lambda request: undo(self, request))
 
 
 async def merge(admin: PatientMergeAdmin, request: Request) -> Answer:
@@ -112,3 +99,23 @@ def _reason(body: Mapping[str, Any]) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
         raise Problem(Category.VALUE, f"reason must be a text of at most {_LONGEST} characters in one line")
     return value.strip()
+
+
+_OTHERS = "others keep changing the same resources"
+ROUTES: tuple[Route[PatientMergeAdmin], ...] = (
+    Route(
+        "POST", "/patient-merges", "mergePatients", "Merge two Patients",
+        lambda of, request, _: merge(of, request), "PatientMerged", Role.OPERATOR, WhenMasked.NO, parameters=[TENANT],
+        body="PatientMergeRequest", refusals=["404", "422"], conflict=_OTHERS,
+    ),
+    Route(
+        "POST", "/patient-merges/undo", "unmergePatients", "Undo a merge",
+        lambda of, request, _: undo(of, request), "PatientMerged", Role.OPERATOR, WhenMasked.NO, parameters=[TENANT],
+        body="PatientUnmergeRequest", refusals=["404", "422"], conflict=_OTHERS,
+    ),
+)  # fmt: skip
+
+
+def routes(admin: PatientMergeAdmin) -> Mounted[PatientMergeAdmin]:
+    """The paths below `/admin/patient-merges`."""
+    return Mounted(ROUTES, admin)

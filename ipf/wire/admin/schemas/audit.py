@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ipf.ports.audit.records import ADMIN, FHIR
 from ipf.wire.admin.schemas.base import COUNT, TEXT, TIME, Schema, list_of, object_of, or_null, page_of
 
@@ -33,25 +31,6 @@ _FILTERS = [
     _query("since", "ISO 8601, included", TIME),
     _query("until", "ISO 8601, included", TIME),
 ]
-
-
-def paths(operation: Callable[..., Schema], page: Callable[..., Schema]) -> Schema:
-    """All of them.  `operation`, `page`: make one, as `document` does."""
-    export = operation(
-        "auditExport", "A page of the audit trail with its hash chains, as lines of JSON", "Any",
-        [*_CHAINS, _query("page", "`next` of the page before")],
-    )  # fmt: skip
-    export["responses"]["200"]["content"] = {"application/x-ndjson": {"schema": TEXT}}
-    return {
-        "/admin/audit": {"get": page("audit", "Search of the audit trail, newest first", "AuditList", *_FILTERS)},
-        "/admin/audit/views": {
-            "post": operation("auditView", "Record what a person is shown", None, [], "422", body="ViewRequest")
-        },
-        "/admin/audit/heads": {
-            "get": page("auditHeads", "Signed heads of the chains, newest first, and the keys", "AuditHeads", *_CHAINS)
-        },
-        "/admin/audit/export": {"get": export},
-    }
 
 
 def schemas() -> Schema:

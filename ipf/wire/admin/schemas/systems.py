@@ -2,48 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from ipf.ports.messages.forwards import ForwardStatus
 from ipf.wire.admin.schemas.base import COUNT, TEXT, TIME, Schema, list_of, object_of, or_null, page_of, ref
 
 _NAME: Schema = {"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "name of the destination"}
 _FLAG: Schema = {"type": "boolean"}
-
-
-def paths(operation: Callable[..., Schema], page: Callable[..., Schema]) -> Schema:
-    """All of them.  `operation`, `page`: make one, as `document` does."""
-
-    def change(
-        name: str, summary: str, schema: str, body: str | None = None, parameters: Sequence[Schema] = (_NAME,)
-    ) -> Schema:
-        return {"post": operation(name, summary, schema, [*parameters], "404", body=body, status="202")}
-
-    status = {"name": "status", "in": "query", "description": "in this state", "schema": {"enum": list(ForwardStatus)}}
-    of_one = "/admin/destinations/{id}"
-    return {
-        "/admin/sources": {
-            "get": operation("sources", "Polled sources: how far each feed has been read", "FeedList", [])
-        },
-        "/admin/sources/poll": change("pollSource", "Poll a feed at once", "FeedChanged", "PollRequest", ()),
-        "/admin/sources/rewind": change(
-            "rewindSource", "Poll a feed again from a time", "FeedChanged", "RewindRequest", ()
-        ),
-        "/admin/destinations": {
-            "get": operation("destinations", "Destinations of forwarded messages", "DestinationList", [])
-        },
-        f"{of_one}/messages": {
-            "get": page("forwarded", "What a destination was sent, oldest first", "ForwardedList", _NAME, status)
-        },
-        f"{of_one}/retry": change(
-            "retryDestination", "Send dead letters again: all, or one", "Retried", "ForwardRetryRequest"
-        ),
-        f"{of_one}/skip": change(
-            "skipDestination", "Give up a message that holds back others", "Skipped", "ForwardSkipRequest"
-        ),
-        f"{of_one}/pause": change("pauseDestination", "Send nothing until it is resumed", "Paused"),
-        f"{of_one}/resume": change("resumeDestination", "Send again", "Paused"),
-    }  # fmt: skip
 
 
 def schemas() -> Schema:

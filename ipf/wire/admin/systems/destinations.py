@@ -8,18 +8,27 @@ start a destination.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Json, Request
 from ipf.ports.messages.forwards import DestinationRow, ForwardRow, ForwardStatus, ForwardStore
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import InvalidStatus, answer, json_body, parameters_of, row_id, timestamp, window
+from ipf.wire.admin.route import Mounted, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT, Schema
 
 Names = Callable[[], Collection[str]]
 """The destinations of the settings."""
+
+_NAME: Schema = TEXT | {"description": "name of the destination"}
+_STATUS = query("status", {"enum": list(ForwardStatus)}, "in this state")
+
+
+class Destinations(NamedTuple):
+    """What the operations use."""
+
+    store: ForwardStore
+    names: Names
 
 
 async def list_destinations(store: ForwardStore, names: Names) -> Answer:
@@ -65,35 +74,42 @@ async def pause(store: ForwardStore, name: str, *, paused: bool) -> Answer:
     return answer(202, {"name": name, "paused": paused})
 
 
-def routes(store: ForwardStore, names: Names) -> Routes:
+def routes(store: ForwardStore, names: Names) -> Mounted[Destinations]:
     """The paths below `/admin/destinations`."""
+    return Mounted(ROUTES, Destinations(store, names))
 
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/destinations", methods=["GET"])
-        async def list_forward_destinations(web: IRequest) -> bytes:
-            return await run(web, lambda _: list_destinations(store, names))
 
-        @app.route("/destinations/<name>/messages", methods=["GET"])
-        async def list_forwarded(web: IRequest, name: str) -> bytes:
-            return await run(web, lambda request: list_messages(store, name, request))
-
-        @app.route("/destinations/<name>/retry", methods=["POST"])
-        async def retry_forwards(web: IRequest, name: str) -> bytes:
-            return await run(web, lambda request: retry(store, name, request))
-
-        @app.route("/destinations/<name>/skip", methods=["POST"])
-        async def skip_forward(web: IRequest, name: str) -> bytes:
-            return await run(web, lambda request: skip(store, name, request))
-
-        @app.route("/destinations/<name>/pause", methods=["POST"])
-        async def pause_destination(web: IRequest, name: str) -> bytes:
-            return await run(web, lambda _: pause(store, name, paused=True))
-
-        @app.route("/destinations/<name>/resume", methods=["POST"])
-        async def resume_destination(web: IRequest, name: str) -> bytes:
-            return await run(web, lambda _: pause(store, name, paused=False))
-
-    return add
+ROUTES: tuple[Route[Destinations], ...] = (
+    Route(
+        "GET", "/destinations", "destinations", "Destinations of forwarded messages",
+        lambda of, _, __: list_destinations(of.store, of.names), "DestinationList", masked=WhenMasked.NO,
+    ),
+    Route(
+        "GET", "/destinations/{id}/messages", "forwarded", "What a destination was sent, oldest first",
+        lambda of, request, id: list_messages(of.store, id, request), "ForwardedList", masked=WhenMasked.NO,
+        variable=_NAME, parameters=[_STATUS], is_page=True,
+    ),
+    Route(
+        "POST", "/destinations/{id}/retry", "retryDestination", "Send dead letters again: all, or one",
+        lambda of, request, id: retry(of.store, id, request), "Retried", Role.OPERATOR, WhenMasked.NO,
+        variable=_NAME, body="ForwardRetryRequest", status="202", refusals=["404"],
+    ),
+    Route(
+        "POST", "/destinations/{id}/skip", "skipDestination", "Give up a message that holds back others",
+        lambda of, request, id: skip(of.store, id, request), "Skipped", Role.ADMIN, WhenMasked.NO,
+        variable=_NAME, body="ForwardSkipRequest", status="202", refusals=["404"],
+    ),
+    Route(
+        "POST", "/destinations/{id}/pause", "pauseDestination", "Send nothing until it is resumed",
+        lambda of, _, id: pause(of.store, id, paused=True), "Paused", Role.OPERATOR, WhenMasked.NO,
+        variable=_NAME, status="202", refusals=["404"],
+    ),
+    Route(
+        "POST", "/destinations/{id}/resume", "resumeDestination", "Send again",
+        lambda of, _, id: pause(of.store, id, paused=False), "Paused", Role.OPERATOR, WhenMasked.NO,
+        variable=_NAME, status="202", refusals=["404"],
+    ),
+)  # fmt: skip
 
 
 def _item(name: str, row: DestinationRow | None, *, in_use: bool) -> Json:

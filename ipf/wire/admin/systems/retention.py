@@ -7,16 +7,16 @@ The maintenance stage (`pipeline/maintenance/retention.py`) removes the rows, no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import orjson
-from klein import Klein
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Json, Request
 from ipf.ports.messages.statistics import Pruner, RetentionPolicy
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import timestamp
+from ipf.wire.admin.route import Mounted, Role, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import ref
 from ipf.wire.http.serving import JSON
 
 Count = Callable[[], Awaitable[Json]]
@@ -55,19 +55,31 @@ async def start(pruner: Pruner, policy: RetentionPolicy, count: Count, request: 
     return Answer(202, orjson.dumps({"message": "a run begins within a minute"}), (), JSON)
 
 
-def routes(pruner: Pruner, policy: RetentionPolicy, count: Count) -> Routes:
+class Retention(NamedTuple):
+    """What the operations use."""
+
+    pruner: Pruner
+    policy: RetentionPolicy
+    would_remove: Count
+
+
+def routes(pruner: Pruner, policy: RetentionPolicy, count: Count) -> Mounted[Retention]:
     """The path `/admin/retention`."""
+    return Mounted(ROUTES, Retention(pruner, policy, count))
 
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/retention", methods=["GET"], strict_slashes=False)
-        async def show_retention(web: IRequest) -> bytes:
-            return await run(web, lambda request: show(pruner, policy, count, request))
 
-        @app.route("/retention", methods=["POST"], strict_slashes=False)
-        async def request_retention(web: IRequest) -> bytes:
-            return await run(web, lambda request: start(pruner, policy, count, request))
-
-    return add
+_DRY_RUN = query("dry_run", {"enum": ["true", "false"]}, "counts what a run would remove now, and removes nothing")
+ROUTES: tuple[Route[Retention], ...] = (
+    Route(
+        "GET", "/retention", "retention", "Policy, last run, and what a run would remove",
+        lambda of, request, _: show(*of, request), "Retention", masked=WhenMasked.NO, parameters=[_DRY_RUN],
+    ),
+    Route(
+        "POST", "/retention", "runRetention", "Let a run begin within a minute",
+        lambda of, request, _: start(*of, request), "Retention", Role.ADMIN, WhenMasked.NO, parameters=[_DRY_RUN],
+        statuses={"202": ("a run begins within a minute", ref("Accepted"))}, refusals=["422"],
+    ),
+)  # fmt: skip
 
 
 def _is_dry_run(request: Request) -> bool:

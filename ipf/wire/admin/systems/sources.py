@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Json, Request
 from ipf.ports.messages.feeds import FeedRow, FeedState, FeedStore
 from ipf.ports.messages.sources import PolledSource
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, json_body, timestamp
+from ipf.wire.admin.route import Mounted, Role, Route, WhenMasked
 
 Sources = Callable[[], Mapping[str, PolledSource]]
 """The source of each feed of the profiles in use, by the name of the feed."""
@@ -52,23 +50,34 @@ def _body(request: Request, expected: set[str]) -> tuple[str, Json]:
     return body["name"], body
 
 
-def routes(feeds: FeedStore, sources: Sources) -> Routes:
+class PolledSources(NamedTuple):
+    """What the operations use."""
+
+    feeds: FeedStore
+    sources: Sources
+
+
+def routes(feeds: FeedStore, sources: Sources) -> Mounted[PolledSources]:
     """The paths below `/admin/sources`."""
+    return Mounted(ROUTES, PolledSources(feeds, sources))
 
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/sources", methods=["GET"])
-        async def list_polled_sources(web: IRequest) -> bytes:
-            return await run(web, lambda _: list_sources(feeds, sources))
 
-        @app.route("/sources/poll", methods=["POST"])
-        async def poll_source(web: IRequest) -> bytes:
-            return await run(web, lambda request: poll_now(feeds, request))
-
-        @app.route("/sources/rewind", methods=["POST"])
-        async def rewind_source(web: IRequest) -> bytes:
-            return await run(web, lambda request: rewind(feeds, request))
-
-    return add
+ROUTES: tuple[Route[PolledSources], ...] = (
+    Route(
+        "GET", "/sources", "sources", "Polled sources: how far each feed has been read",
+        lambda of, _, __: list_sources(of.feeds, of.sources), "FeedList", masked=WhenMasked.NO,
+    ),
+    Route(
+        "POST", "/sources/poll", "pollSource", "Poll a feed at once",
+        lambda of, request, _: poll_now(of.feeds, request), "FeedChanged", Role.OPERATOR, WhenMasked.NO,
+        body="PollRequest", status="202", refusals=["404"],
+    ),
+    Route(
+        "POST", "/sources/rewind", "rewindSource", "Poll a feed again from a time",
+        lambda of, request, _: rewind(of.feeds, request), "FeedChanged", Role.ADMIN, WhenMasked.NO,
+        body="RewindRequest", status="202", refusals=["404"],
+    ),
+)  # fmt: skip
 
 
 def _item(name: str, source: PolledSource | None, row: FeedRow | None) -> Json:

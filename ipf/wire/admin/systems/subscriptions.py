@@ -14,9 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klein import Klein
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 
 from ipf.errors import Category, Problem
 from ipf.fhir.model.json import dumps, loads
@@ -25,8 +23,9 @@ from ipf.ports import Answer, Attempt, Json, Notifier, Request, SubscriptionHeal
 from ipf.ports.delivery import SubscriptionLedger
 from ipf.telemetry.logs import event_line
 from ipf.wire.admin.access import author_of
-from ipf.wire.admin.klein_app import Run
 from ipf.wire.admin.messages import InvalidStatus, answer, parameters_of, timestamp, window
+from ipf.wire.admin.route import Role, Route, query
+from ipf.wire.admin.schemas.base import TEXT
 
 log = Logger()
 
@@ -55,34 +54,6 @@ class SubscriptionAdmin:
     test: TestEndpoint
     actor: str = "admin"
     warnings: Callable[[Json], Sequence[str]] = lambda subscription: ()
-
-
-def routes(app: Klein, run: Run, admin: SubscriptionAdmin) -> None:
-    """The paths below `/admin/subscriptions`."""
-
-    @app.route("/subscriptions/health", methods=["GET"])
-    async def list_health(web: IRequest) -> bytes:
-        return await run(web, lambda request: health(admin, request))
-
-    @app.route("/subscriptions/<subscription_id>/health", methods=["GET"])
-    async def get_health(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: one_health(admin, subscription_id, request))
-
-    @app.route("/subscriptions/<subscription_id>/test", methods=["POST"])
-    async def post_test(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: send_test(admin, subscription_id, request))
-
-    @app.route("/subscriptions/<subscription_id>/history", methods=["GET"])
-    async def get_history(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: history(admin, subscription_id, request))
-
-    @app.route("/subscriptions/<subscription_id>/resource", methods=["GET"])
-    async def get_resource(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: resource(admin, subscription_id, request))
-
-    @app.route("/subscriptions/<subscription_id>/status", methods=["PATCH"])
-    async def patch_status(web: IRequest, subscription_id: str) -> bytes:
-        return await run(web, lambda request: change_status(admin, subscription_id, request))
 
 
 async def health(admin: SubscriptionAdmin, request: Request) -> Answer:
@@ -245,3 +216,35 @@ def _id(text: str) -> str:
 
 def _unknown(subscription_id: str) -> Problem:
     return Problem(Category.NOT_FOUND, f"there is no subscription with id {subscription_id}")
+
+
+_TENANT_OF_ID = query("tenant", TEXT, "whose; without it the id is found in any tenant (409 when several have it)")
+_OF_ONE: dict[str, Any] = {"variable": TEXT, "parameters": [_TENANT_OF_ID]}
+ROUTES: tuple[Route[SubscriptionAdmin], ...] = (
+    Route(
+        "GET", "/subscriptions/health", "subscriptionHealth", "Up to 500 subscriptions",
+        lambda of, request, _: health(of, request), "SubscriptionHealthList",
+    ),
+    Route(
+        "GET", "/subscriptions/{id}/health", "oneSubscriptionHealth", "Health of one",
+        lambda of, request, id: one_health(of, id, request), "SubscriptionHealth", refusals=["404", "409"], **_OF_ONE,
+    ),
+    Route(
+        "POST", "/subscriptions/{id}/test", "testSubscription", "Send a handshake to its endpoint",
+        lambda of, request, id: send_test(of, id, request), "DeliveryAttempt", Role.OPERATOR,
+        refusals=["404", "409", "422"], **_OF_ONE,
+    ),
+    Route(
+        "GET", "/subscriptions/{id}/history", "subscriptionHistory", "Tries to notify, newest first",
+        lambda of, request, id: history(of, id, request), "SubscriptionHistory", is_page=True, **_OF_ONE,
+    ),
+    Route(
+        "GET", "/subscriptions/{id}/resource", "subscriptionResource", "The FHIR resource",
+        lambda of, request, id: resource(of, id, request), "Any", refusals=["404", "409"], **_OF_ONE,
+    ),
+    Route(
+        "PATCH", "/subscriptions/{id}/status", "setSubscriptionStatus", "Set its status",
+        lambda of, request, id: change_status(of, id, request), "SubscriptionHealth", Role.OPERATOR,
+        body="StatusRequest", refusals=["404", "409"], **_OF_ONE,
+    ),
+)  # fmt: skip

@@ -6,38 +6,29 @@ messages, so that an erasure finds those that name a patient.  Errors and authen
 
 from __future__ import annotations
 
-from typing import Any
-
-from klein import Klein
-from twisted.web.iweb import IRequest
+from typing import Any, NamedTuple
 
 from ipf.errors import Category, Problem
 from ipf.ports import Answer, Request
 from ipf.ports.messages.saved_views import LONGEST_NAME, LONGEST_QUERY, SavedView, SavedViews
 from ipf.wire.admin.access import author_of
-from ipf.wire.admin.klein_app import Routes, Run
 from ipf.wire.admin.messages import answer, json_body, parameters_of, row_id
+from ipf.wire.admin.route import Mounted, Route, WhenMasked, query
+from ipf.wire.admin.schemas.base import TEXT
 
 _MEMBERS = {"area": LONGEST_NAME, "name": LONGEST_NAME, "query": LONGEST_QUERY}
 
 
-def routes(views: SavedViews, actor: str) -> Routes:
-    """The paths.  `actor`: whose views they are where no person is named."""
+class Views(NamedTuple):
+    """What the operations use.  `actor`: whose views they are where no person is named."""
 
-    def add(app: Klein, run: Run) -> None:
-        @app.route("/views", methods=["GET"])
-        async def list_saved(web: IRequest) -> bytes:
-            return await run(web, lambda request: list_views(views, actor, request))
+    store: SavedViews
+    actor: str
 
-        @app.route("/views", methods=["POST"])
-        async def save_one(web: IRequest) -> bytes:
-            return await run(web, lambda request: save_view(views, actor, request))
 
-        @app.route("/views/<number>", methods=["DELETE"])
-        async def remove_one(web: IRequest, number: str) -> bytes:
-            return await run(web, lambda request: remove_view(views, actor, number, request))
-
-    return add
+def routes(views: SavedViews, actor: str) -> Mounted[Views]:
+    """The paths below `/admin/views`."""
+    return Mounted(ROUTES, Views(views, actor))
 
 
 async def list_views(views: SavedViews, actor: str, request: Request) -> Answer:
@@ -70,3 +61,21 @@ async def remove_view(views: SavedViews, actor: str, number: str, request: Reque
 def view_item(view: SavedView) -> dict[str, Any]:
     """One view."""
     return {"id": view.id, "area": view.area, "name": view.name, "query": view.query}
+
+
+ROUTES: tuple[Route[Views], ...] = (
+    Route(
+        "GET", "/views", "listViews", "Saved views of a list",
+        lambda of, request, _: list_views(of.store, of.actor, request), "SavedViewList",
+        parameters=[query("area", TEXT, "the list")],
+    ),
+    Route(
+        "POST", "/views", "saveView", "Save a view",
+        lambda of, request, _: save_view(of.store, of.actor, request), "SavedView", masked=WhenMasked.PAGE,
+        body="NewView", conflict="the person has too many views",
+    ),
+    Route(
+        "DELETE", "/views/{id}", "removeView", "Remove a view",
+        lambda of, request, id: remove_view(of.store, of.actor, id, request), refusals=["404"],
+    ),
+)  # fmt: skip
