@@ -17,8 +17,7 @@ from ipf.console.html.rendering import Words, number
 from ipf.console.html.texts import LANGUAGES, language_of, texts
 from ipf.console.pages.messages import MESSAGES
 from ipf.console.pages.operations import LISTS
-from ipf.wire.admin.schemas.document import document
-from ipf.wire.observe.openapi import document as observe_document
+from ipf.wire.reference.table import admin_document, observe_api_document
 from tests.cli.samples import commands
 
 CONSOLE = Path(__file__).resolve().parents[2] / "ipf/console"
@@ -86,8 +85,8 @@ def spoken() -> Iterator[tuple[str, str]]:
     for words, command in commands(cli):
         yield f"ipfctl {words}", " ".join((command.help or "").split())
         yield from ((f"ipfctl {words}", one.help or "") for one in command.params if isinstance(one, click.Option))
-    yield from _summaries(document("x"))
-    yield from _summaries(observe_document("x"))
+    yield from _summaries(admin_document("x"))
+    yield from _summaries(observe_api_document("x"))
 
 
 def _summaries(value: Any) -> Iterator[tuple[str, str]]:
