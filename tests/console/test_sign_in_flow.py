@@ -27,6 +27,7 @@ from ipf.console.html.rendering import Renderer
 from ipf.console.html.static import StaticFiles
 from ipf.console.people.sessions import Sessions
 from ipf.console.people.sign_in import LONGEST_TARGET, PENDING_SECONDS, REFUSALS, REFUSALS_SECONDS, SignIn
+from ipf.console.serving.backend import Backend
 from ipf.console.serving.web import Console
 from ipf.errors import Category, Problem
 from ipf.wire.client.remote_service import Response
@@ -127,12 +128,13 @@ class SignInFlowTests(SynchronousTestCase):
 
     def made(self, **settings: Any) -> Any:
         """A console."""
-        own, static, nothing = ConsoleSettings(**settings), StaticFiles(), object()
+        own, static = ConsoleSettings(**settings), StaticFiles()
         service: Any = self.provider
         sign_in = SignIn(own, lambda: CLIENT, service, lambda: NOW + self.clock.seconds(), self.clock)
         self.sessions = Sessions(own, self.clock.seconds)
-        unused: Any = nothing
-        self.console = Console(own, unused, self.sessions, sign_in, Renderer(static), static, lambda: False)
+        unused: Any = object()
+        backend = Backend(unused, "http://engine", None, self.clock)
+        self.console = Console(own, backend, self.sessions, sign_in, Renderer(static), static, lambda: False)
         return site(mounts(self.console, unused))
 
     def sign_in(self, browser: Browser, target: str = PAGE) -> tuple[int, str]:
