@@ -13,12 +13,20 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def places(listeners: Iterable[OpenListener], profiles: Mapping[int, str]) -> dict[str, str]:
-    """Each kind of client (`fhir`, `mllp` ...) with its places.  `profiles`: vendor profiles by the port they name."""
+    """Each kind of client (`fhir`, `mllp` ...) with its places, senders last.
+
+    `profiles`: vendor profiles by the port they name.
+    """
     found: dict[str, list[str]] = {}
-    for listener in listeners:
+    for listener in sorted(listeners, key=_is_of_senders):
         for kind, text in _of_listener(listener, profiles):
             found.setdefault(kind, []).append(text)
     return {kind: ", ".join(texts) for kind, texts in found.items()}
+
+
+def _is_of_senders(listener: OpenListener) -> bool:
+    """Whether it offers no path of a URL, as MLLP does."""
+    return not any(path for _, path in listener.offers)
 
 
 def _of_listener(listener: OpenListener, profiles: Mapping[int, str]) -> Iterator[tuple[str, str]]:
