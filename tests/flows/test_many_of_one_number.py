@@ -7,6 +7,7 @@ from typing import Any
 from ipf.fhir.model.json import loads
 from ipf.ports import MATCH_LIMIT, Json
 from ipf.ports.identity import IdentityConflict
+from ipf.rest.write import candidates
 from ipf.rest.write.identity_plan import IdentityPlan
 from tests.flows.omitted_fields import Feed, Lines
 from tests.rest.world import OnMemory, OnPostgres, Suite, World
@@ -61,6 +62,24 @@ class ManySuite(Suite):
             await self.tell(make(), make(), make())
             self.assertEqual(len(await self.found(f"{kind}?")), MANY, kind)
             self.assertEqual({one["meta"]["versionId"] for one in await self.found(f"{kind}?")}, {"1"}, kind)
+
+    async def test_numbers_of_one_message_share_what_is_read(self) -> None:
+        """However many numbers it has: a sender does not decide how much is in memory at once."""
+        both = results() + [[*line[:-1], "NUM2"] for line in results(test="Y") if line[0] == "OBX"]
+        sizes: list[int] = []
+
+        class Noted(candidates._ByContent):
+            def __init__(self, found: list[Any]) -> None:
+                sizes.append(len(found))
+                super().__init__(found)
+
+        self.patch(candidates, "_ByContent", Noted)
+        await self.tell(both, both)
+        self.assertEqual(set(sizes), {MANY})
+        self.patch(candidates, "MOST_OF_A_UNIT", 2 * MATCH_LIMIT)
+        sizes.clear()
+        await self.tell(both)
+        self.assertEqual(set(sizes), {MATCH_LIMIT})
 
     async def test_a_correction_of_the_oldest(self) -> None:
         """Also when further results have the number."""

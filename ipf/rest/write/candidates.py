@@ -4,9 +4,9 @@ Arrives: an entry with an identity.  Leaves: the candidates for `rest.identity.d
 be read first.
 
 A search for a number reads the newest MATCH_LIMIT.  A number of orders, results and the like may cover more: then those
-of the patient are read, at most MOST_OF_A_NUMBER, for all such entries of a unit at once.  Of them an entry gets those
-that say something in common with it, or nothing, so that the work of many entries grows with their number.  Others
-count where the patient has none.
+of the patient are read for all such entries of a unit at once, at most MOST_OF_A_NUMBER, and MOST_OF_A_UNIT of all
+numbers.  Of them an entry gets those that say something in common with it, or nothing, so that the work of many entries
+grows with their number.  Others count where the patient has none.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from ipf.rest.write.snapshot import StoreSnapshot
 
 MOST_OF_A_NUMBER = 2000
 """Resources of one patient under one number that are read."""
+MOST_OF_A_UNIT = 10_000
+"""The same of all numbers of a message, which share it: each may cover as many, and all are in memory at once."""
 
 People = Callable[[Entry], Collection[str]]
 """The ids of the Patients that are the subject of an entry."""
@@ -41,6 +43,7 @@ class Candidates:
         self._prepared, self._snapshot, self._people = prepared, snapshot, people
         self._tenant = prepared.unit.tenant
         self._many: dict[tuple[ConditionKey, ...], _ByContent] = {}
+        self._share: int | None = None
 
     def keys(self, number: int) -> Sequence[Key]:
         """The keys of the resources that the conditions of an entry find, each once; of many, the newest."""
@@ -85,10 +88,22 @@ class Candidates:
 
     def _unread(self) -> dict[ConditionKey, tuple[str, Query]]:
         """What all entries of the unit need."""
-        entries = self._prepared.unit.entries
-        many = [one for n, one in enumerate(entries) if _has_content(one) and len(self.keys(n)) >= MATCH_LIMIT]
-        found = {key: (self._tenant, query) for one in many for key, query in self._of_patient(one).items()}
+        found = {key: (self._tenant, query) for one in self._crowded() for key, query in self._of_patient(one).items()}
         return {key: one for key, one in found.items() if key not in self._snapshot.prefetch.matches}
+
+    def _crowded(self) -> list[Entry]:
+        """The entries with a number that covers more than a search reads."""
+        entries = self._prepared.unit.entries
+        return [one for n, one in enumerate(entries) if _has_content(one) and len(self.keys(n)) >= MATCH_LIMIT]
+
+    @property
+    def _most(self) -> int:
+        """How many resources are read under each number."""
+        if self._share is None:
+            numbers = {key for one in self._crowded() if one.identity is not None for key in one.identity.keys}
+            share = MOST_OF_A_UNIT // max(len(numbers), 1)
+            self._share = max(MATCH_LIMIT, min(MOST_OF_A_NUMBER, share))
+        return self._share
 
     def _of_patient(self, entry: Entry) -> Mapping[ConditionKey, Query]:
         """The searches for the resources of a stored patient with a number of an entry."""
@@ -100,7 +115,7 @@ class Candidates:
             for key in entry.identity.keys:
                 number = token({"system": key.system, "value": key.value})
                 text = f"{entry.resource_type}?identifier={number}&patient=Patient/{person}"
-                query = replace(parse_criteria(text), count=MOST_OF_A_NUMBER)
+                query = replace(parse_criteria(text), count=self._most)
                 found[condition_key(self._tenant, query)] = query
         return found
 

@@ -145,6 +145,27 @@ class WordedConditionSuite(Suite):
                 wrong.append((one, other, refused.status))
         self.assertEqual(wrong, [])
 
+    async def test_a_page_never_hides_a_second_match(self) -> None:
+        """`_count` says nothing of what is meant: two matches are refused in every form of a condition."""
+        await self.world.send("POST", "Patient", PERSON)
+        await self.world.send("POST", "Patient", PERSON)
+        for condition, size in product(("identifier=4711", "family=Muster"), (0, 1, 5000)):
+            paged = f"{condition}&_count={size}"
+            observation = {"resourceType": "Observation", "status": "final", "code": {"text": "x"},
+                           "subject": {"reference": f"Patient?{paged}"}}  # fmt: skip
+            entry = {"resource": observation, "request": {"method": "POST", "url": "Observation"}}
+            bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [entry]}
+            headers = {"if_none_exist": paged}
+            answers = [
+                await self.world.send("POST", "Patient", PERSON, **headers),
+                await self.world.send("PUT", f"Patient?{paged}", PERSON),
+                await self.world.send("PATCH", f"Patient?{paged}", {"resourceType": "Parameters"}),
+                await self.world.send("POST", "", bundle),
+            ]
+            self.assertTrue(all(400 <= one.status < 500 for one in answers), (paged, [one.status for one in answers]))
+        total = loads((await self.world.send("GET", "Patient?_summary=count")).body)["total"]
+        self.assertEqual(total, 2)
+
     async def test_others_of_one_transaction_stay_two(self) -> None:
         """Conditions of which only one matches the other resource, and those of two persons."""
         other = {**PERSON, "identifier": PERSON["identifier"][1:], "name": [{"family": "Else"}]}
