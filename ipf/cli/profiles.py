@@ -134,7 +134,7 @@ async def roll_back(api: Api, output: Output, file: str) -> bool:
 def _installed(output: Output, found: dict[str, Any], file: str) -> bool:
     if not output.data(found):
         profile = next(one["profile"] for one in found["loaded"] if one["file"] == file)
-        output.say(f"{file}: {profile['id']} {profile['version']} is in use")
+        output.say(f"{file}: {profile['id']} {profile['version']} is installed; conversions use it within seconds")
     return True
 
 
