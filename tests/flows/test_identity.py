@@ -61,15 +61,19 @@ class IdentityTests(TestCase):
             self.assertEqual(page["total"], 3)
             number = str(page["items"][1]["id"])
             for arguments, status, words in (
-                (("list", "--status", "open"), 1, ("1 to 3 of 3", "ambiguous", one)),
+                (("list", "--status", "open"), 1, ("3 identity conflicts", "ambiguous", one)),
                 (
                     ("show", number),
                     0,
                     (f"{self.identifier['system']}|MR|P1", "merge: they are one person", "candidates"),
                 ),
                 (("answer", number), 1, ("name exactly one of --merge",)),
-                (("answer", number, "--take", one, "--reason", "asked"), 0, ("3 messages are retried, 0 later ones",)),
-                (("list", "--status", "open"), 0, ("there are none",)),
+                (
+                    ("answer", number, "--take", one, "--reason", "asked"),
+                    0,
+                    ("retried: 3 messages; converted again: 0 later messages",),
+                ),
+                (("list", "--status", "open"), 0, ("There are no identity conflicts.",)),
                 (("answers",), 0, (one, "asked")),
             ):
                 ended, said = await ipfctl(scenario.service.base_url, "identity", *arguments)
